@@ -1,0 +1,61 @@
+"""The only wall clock and sleep of the package.
+
+Instants inside oncron are `int` microseconds since 1970-01-01T00:00Z (UTC, leap
+seconds ignored as POSIX does): exact, comparable, 64 bits wide in every store.
+The outside sees aware `datetime`s in UTC; this module converts.
+
+Only the store's clock decides what is due and what has expired. A process uses its
+own clocks to sleep and to bound how long it trusts what the store said: `boot_us`
+runs on while the machine is suspended where the system has such a clock
+(CLOCK_BOOTTIME), so a lease is not trusted after a night in a closed laptop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = 1_000_000
+"""One second in the unit of instants (microseconds)."""
+
+_MICROSECOND = timedelta(microseconds=1)
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def wall_us() -> int:
+    """This machine's wall clock, in microseconds. Never decides what is due."""
+    return time.time_ns() // 1000
+
+
+def boot_us() -> int:
+    """Microseconds on a clock that never steps and runs on during suspend."""
+    return time.clock_gettime_ns(_BOOT) // 1000
+
+
+def to_us(instant: datetime) -> int:
+    """Microseconds of an aware datetime. A naive one raises ValueError."""
+    if instant.tzinfo is None:
+        raise ValueError(
+            f"naive datetime {instant.isoformat()}: oncron takes instants with a zone; "
+            "write datetime(..., tzinfo=ZoneInfo('Europe/Berlin')) or datetime.now(UTC)"
+        )
+    return (instant - EPOCH) // _MICROSECOND
+
+
+def from_us(instant: int) -> datetime:
+    """The aware UTC datetime of microseconds. Raises OverflowError past year 9999."""
+    return EPOCH + timedelta(microseconds=instant)
+
+
+def delta_us(duration: timedelta | float) -> int:
+    """Microseconds of a timedelta or of a number of seconds."""
+    if isinstance(duration, timedelta):
+        return duration // _MICROSECOND
+    return round(duration * SECOND)
+
+
+async def sleep_us(duration: int) -> None:
+    """Sleep on the running loop; nothing for a duration that is not positive."""
+    await asyncio.sleep(max(0, duration) / SECOND)

@@ -1,0 +1,274 @@
+"""THE CONTRACT: what a store promises. No code.
+
+A store is where replicas meet. Each method is **one atomic step** (one transaction, one
+script): it happened wholly or not at all, and what it acknowledged stays. Its clock is the
+law: every method reads the store's own "now" inside the step; the optional `now=` is for
+tests, which move time instead of sleeping. It knows no time rules: triggers are evaluated
+by the callers, the store compares.
+
+The guarantees, cited everywhere by number:
+
+G1  One run per tick. For every (schedule, instant) at most one scheduled run is ever
+    created: any number of callers, crashes, repeats, and pruning. The cursor refuses what
+    it has passed; the run's id, a function of (schedule, instant), is the second belt.
+G2  Never early. A tick later than the store's clock is refused.
+G3  None lost. The cursor moves only by compare-and-set, in a step that records what it
+    passes, as runs or as a gap.
+G4  One holder. At any instant of the store's clock a run has at most one live lease.
+G5  Fencing. A claim's token is the greatest of (last token of the run + 1, last token of
+    its schedule + 1, store-now in microseconds), made under the run's or schedule's lock.
+    A stale token changes nothing.
+G6  One ending. A run ends once per opening; only `retry` re-opens it (opening + 1), and is
+    refused while its unique key or its schedule's place is taken.
+G7  Repeatable. Every write carries an id made by the caller; repeating it after an unknown
+    outcome returns the first answer (`fire` and `claim` return their leases again while
+    held).
+G8  No orphan. After a lease expired any replica's next `reap` makes the run pending or
+    lost. A heartbeat revives an expired lease that was not reaped.
+G9  Hints only. Wake-ups may be lost, doubled, reordered; `poll` finds what they would have
+    told.
+G10 Occupancy exact. `skip`: at most one open run per schedule. `wait`: one running and one
+    waiting; a newer tick supersedes the waiting one if that never started. `cancel`: the
+    same, and the running one is asked to stop. `queue`: one running, the rest by tick
+    order, a retry keeps its place at the head. Several ticks in one plan are a catch-up:
+    they wait as under `queue` whatever the policy but `allow`, and are not superseded.
+    `max_running`: claims held per task. Only finish, cancel and reap free a place. Judged
+    inside the step, serialised per schedule (and per task).
+G11 Nothing silent. Every tick passed by a cursor has a record that says what became of it.
+
+How occupancy is kept: among the open `serial` runs of a schedule (all but those of
+overlap="allow" and backfills) at most one is not `parked`: the *head*. Claim takes unparked
+runs only; whatever ends the head unparks the next in order of (position, created_at, id) in
+the same step. A head that waits for a retry stays the head.
+
+Batches: a result per item, in order; one item's refusal does not fail the others. Errors:
+any method may raise StoreUnavailable (the outcome is unknown: repeat with the same ids).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from oncron._model import (
+    Change,
+    Changed,
+    Claimed,
+    ClaimSpec,
+    Due,
+    EnqueueResult,
+    Fired,
+    FirePlan,
+    FinishResult,
+    Gap,
+    NewRun,
+    Outcome,
+    Poll,
+    Pulse,
+    Reaped,
+    Report,
+    RunFilter,
+    RunRecord,
+    ScheduleRecord,
+    Stats,
+    WorkerRecord,
+)
+
+
+class Store(Protocol):
+    """What the engine and the app write through. See the module for G1-G11."""
+
+    url: str
+    """The address, without its password: for messages."""
+
+    # --- life cycle -------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect. Raises StoreUnavailable, StoreUnsafe (read-only, wrong host)."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of every connection. May be called twice, and on a store that never opened."""
+        ...
+
+    async def reset(self) -> None:
+        """Drop the connections after a failed call, so that the next call starts on a fresh one.
+        Never raises; nothing acknowledged is lost."""
+        ...
+
+    async def migrate(self) -> None:
+        """Create or upgrade the schema. Idempotent, additive within a major version, safe when
+        N replicas call it at once. Raises SchemaTooNew for a newer major."""
+        ...
+
+    async def check(self) -> None:
+        """Raise SchemaOutdated or SchemaTooNew (a newer major only). Changes nothing."""
+        ...
+
+    async def now(self) -> int:
+        """The store's clock."""
+        ...
+
+    # --- schedules and ticks ----------------------------------------------------------
+
+    async def declare(self, changes: Sequence[Change], *, now: int | None = None) -> list[Changed]:
+        """New definitions, changed ones, pause, resume, dormancy, removal: one step with `fire`.
+
+        Per change: if the row is as seen (`seen_revision` and `seen_cursor`, or absent for
+        None), write definition, status, note and gaps, move cursor and next_at, raise the
+        revision by one and the store's version; otherwise `changed=False` and the row as it
+        is. A new row starts with revision 1. The cursor never goes back: it becomes
+        max(cursor, new_cursor); `new_cursor` may not lie past the store's now (then
+        `changed=False`, G2). A changed overlap policy re-parks the open runs: under `allow` no
+        run is serial or parked; otherwise all open runs that are no backfill are serial, and
+        one that has started, else the first in order, is the head. G3, G7 (a repetition
+        answers `changed=False` with the row it made).
+        """
+        ...
+
+    async def due(
+        self, horizon: int, *, after: tuple[int, str] | None = None, exclude: Sequence[str] = (), limit: int = 1000
+    ) -> list[Due]:
+        """Active schedules with next_at <= horizon, ordered by (next_at, name), beginning after
+        the pair `after`, without those in `exclude`. A lock-free read."""
+        ...
+
+    async def fire(
+        self, plans: Sequence[FirePlan], claim: ClaimSpec | None = None, *, fire_id: str, now: int | None = None
+    ) -> Fired:
+        """Let each schedule's cursor pass its due ticks, once (G1, G2, G3, G11).
+
+        Per plan, under the schedule's lock: unless the row is active, at `seen_revision` and
+        at `seen_cursor`: STALE. If new_cursor or a tick lies past the store's now: EARLY.
+        Nothing is written then. Otherwise FIRED: judge occupancy (G10) and `limit` and the
+        unique key, insert the runs (task, args, options copied from the definition), record
+        the plan's gaps and one for refused ticks, move cursor and next_at (None once `limit`
+        is reached). A gap extends the schedule's newest one instead of adding a row if both
+        have the same reason and that one's `last` is `seen_cursor`.
+
+        With `claim`, the same step leases new unparked runs that are due now to the caller,
+        under the same filter and the same limits as `claim`.
+
+        G7: a plan that this very `fire_id` has fired before, and nothing since, is FIRED
+        again, with its leases while they are held.
+        """
+        ...
+
+    # --- runs -------------------------------------------------------------------------
+
+    async def enqueue(self, runs: Sequence[NewRun], *, now: int | None = None) -> list[EnqueueResult]:
+        """Write runs. An id that exists returns that run (G7). An open run with the same unique
+        key is returned instead. With `schedule` (and no `backfill`) the schedule's occupancy
+        rules as in `fire` apply; a refusal answers `occupied` with the run in the way. Raises
+        NotFound for a schedule that does not exist, before anything is written."""
+        ...
+
+    async def claim(self, spec: ClaimSpec, *, now: int | None = None) -> Claimed:
+        """Lease due, unparked, uncancelled pending runs of the spec's tasks and queues: at most
+        `limit`, queue by queue in the order given, within a queue by (order_key, due_at).
+        attempt + 1, token by G5, started_at on the first. Never waits for rows others hold.
+        The worker's lease reaches at least two thirds of `lease_for` past now afterwards
+        (a worker without a row gets one). Repeating a claim_id returns its runs that are still
+        held, and takes no more (G7)."""
+        ...
+
+    async def heartbeat(
+        self,
+        worker: WorkerRecord,
+        lease_for: int,
+        held: Sequence[tuple[str, int]] = (),
+        reports: Sequence[Report] = (),
+        *,
+        now: int | None = None,
+    ) -> Pulse:
+        """Extend the worker's lease, and with it every run it holds, to now + lease_for (G8), and
+        store the reports whose token is current. `held` is (run id, token) of what it executes."""
+        ...
+
+    async def leave(self, worker: str) -> None:
+        """Forget a worker that stopped. What it still holds is left to expire by its old lease."""
+        ...
+
+    async def finish(self, outcomes: Sequence[Outcome], *, now: int | None = None) -> list[FinishResult]:
+        """End claims, by token.
+
+        The first outcome recorded for a token wins; the same token again is REPEATED with the
+        state that resulted (G6, G7); a token that is not the run's newest, or was reaped, is
+        LEASE_LOST and changes nothing (G5). Cancel is sticky: retry and release of a run that
+        was asked to cancel end it as cancelled; success stays success. A release does not
+        spend an attempt (ten in a row at most), a retry does unless `spend_attempt` is False.
+        A retry or release makes the run pending, due at now + delay, still the head of its
+        schedule. Everything else ends the run, frees its place (G10), its unique key. `enqueue` is written only with SUCCEEDED.
+        """
+        ...
+
+    async def reap(self, limit: int = 1000, *, now: int | None = None) -> Reaped:
+        """Take runs from workers whose lease has expired (G8): cancelled if that was asked for,
+        pending again after `retry_delay` (which then doubles, up to an hour) if an attempt is
+        left, lost otherwise. Their tokens are void. Skips what is locked by a transaction in
+        flight. Workers with nothing left are dropped."""
+        ...
+
+    async def cancel(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> RunRecord:
+        """Pending: ends as cancelled here and now. Running: asked to stop. Ended, or of another
+        opening: unchanged. Raises NotFound."""
+        ...
+
+    async def retry(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> EnqueueResult:
+        """Re-open an ended run (G6): opening + 1, pending, due now, its attempt budget as new, the
+        cancel request cleared. An open one, or another opening, is returned unchanged with
+        `is_new` False; `occupied` with the run in the way if its unique key or its schedule's
+        place is taken. Raises NotFound."""
+        ...
+
+    async def prune(self, *, ended_before: int, failed_before: int, limit: int = 1000, now: int | None = None) -> int:
+        """Delete at most `limit` ended runs and gaps older than that (failed and lost ones by
+        `failed_before`); how many. Never a cursor, never an open run."""
+        ...
+
+    # --- waking up --------------------------------------------------------------------
+
+    async def poll(self, tasks: Sequence[str], queues: Sequence[str] | None, *, now: int | None = None) -> Poll:
+        """The one idle question (G9): cheap, lock-free, one round trip."""
+        ...
+
+    async def hint(self) -> None:
+        """Tell the others to look. May be lost; never part of another step."""
+        ...
+
+    def wakeups(self) -> AsyncIterator[None]:
+        """Yields whenever there may be something new. Ends or raises if it cannot go on; the
+        caller starts another after a wait."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads for CLI, web and metrics: a face cannot write by accident."""
+
+    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRecord]:
+        """Rows by name order, removed ones too; with `names` only those that exist."""
+        ...
+
+    async def gaps(self, schedule: str, *, since: int | None = None, until: int | None = None, limit: int = 100) -> list[Gap]:
+        """Newest first; those that touch [since, until]."""
+        ...
+
+    async def get_run(self, run_id: str) -> RunRecord | None: ...
+
+    async def get_runs(self, run_ids: Sequence[str]) -> list[RunRecord]:
+        """Those that exist, in any order."""
+        ...
+
+    async def runs(self, where: RunFilter) -> list[RunRecord]: ...
+
+    async def workers(self) -> list[WorkerRecord]: ...
+
+    async def stats(self, *, now: int | None = None) -> Stats: ...
+
+
+class ReadableStore(Store, Reader, Protocol):
+    """What `_app.py` holds: everything."""
+
+
+Connect = Any
+"""A caller's own database connection, for writing inside the caller's transaction."""
