@@ -1,0 +1,1 @@
+"""Where replicas meet: one package or module a kind of store."""
