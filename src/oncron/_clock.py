@@ -13,6 +13,7 @@ runs on while the machine is suspended where the system has such a clock
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -24,8 +25,20 @@ _MICROSECOND = timedelta(microseconds=1)
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+_OFFSET = round(float(os.environ.get("ONCRON_CLOCK_OFFSET") or 0) * SECOND)
+
+
 def wall_us() -> int:
-    """This machine's wall clock, in microseconds. Never decides what is due."""
+    """This replica's wall clock, in microseconds. Never decides what is due.
+
+    `ONCRON_CLOCK_OFFSET` (seconds) shifts it, so that a test can run replicas whose clocks
+    disagree on one machine."""
+    return time.time_ns() // 1000 + _OFFSET
+
+
+def machine_us() -> int:
+    """The machine's own clock, for stores that have no server to ask (SQLite, memory): the
+    replicas' offsets never touch it."""
     return time.time_ns() // 1000
 
 

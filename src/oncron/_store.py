@@ -48,7 +48,7 @@ any method may raise StoreUnavailable (the outcome is unknown: repeat with the s
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from oncron._model import (
     Change,
@@ -268,7 +268,3 @@ class Reader(Protocol):
 
 class ReadableStore(Store, Reader, Protocol):
     """What `_app.py` holds: everything."""
-
-
-Connect = Any
-"""A caller's own database connection, for writing inside the caller's transaction."""

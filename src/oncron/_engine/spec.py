@@ -1,0 +1,85 @@
+"""What the engine is told by the face: settings, tasks, and one object per execution."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from oncron import _defaults as limits
+from oncron._lifecycle import Backoff, default_backoff
+from oncron._model import NewRun, Report, RunRecord
+
+StopReason = Literal["timeout", "cancelled", "stopped", "lease lost", "doubt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Durations in microseconds."""
+
+    concurrency: int = limits.CONCURRENCY
+    queues: tuple[str, ...] | Mapping[str, int] | None = None
+    """A tuple is strict order, a mapping draws by weight, None is every queue."""
+    lease_for: int = limits.LEASE_FOR
+    stop_within: int = limits.STOP_WITHIN
+    keep_for: int = limits.KEEP_FOR
+    keep_failed_for: int = limits.KEEP_FAILED_FOR
+    release: int | None = None
+    tzdata: str = ""
+    auto_migrate: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """A task as the engine runs it.
+
+    `prepare(execution)` decodes the arguments and raises InvalidArguments if they no longer
+    fit; it returns a callable without parameters that runs the user's function once: a
+    coroutine function if `is_async` (it runs on the user's loop), else a plain one (it runs
+    in a thread). `encode` makes the result's JSON text (never raises; None for None).
+    """
+
+    name: str
+    is_async: bool
+    prepare: Callable[[Execution], Callable[[], Any]]
+    encode: Callable[[Any], str | None]
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception
+    backoff: Backoff = default_backoff
+    max_running: int | None = None
+    on_doubt: Literal["stop", "continue"] = "stop"
+
+
+@dataclass(eq=False)
+class Execution:
+    """One claimed run in this process, from claim to finish. Fields that tasks touch from
+    their own threads are guarded by `lock`."""
+
+    run: RunRecord
+    store_now: Callable[[], int]
+    """The store's clock as this replica estimates it, in microseconds."""
+    started: bool = False
+    """Whether user code was entered: what has not started is given back whole."""
+    deadline: int | None = None
+    """Store time at which the timeout strikes."""
+    claimed_at: int = 0
+    """Store time of the claim: the tick's lateness is measured here."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set when the task should end: `ctx.stopping`."""
+    stop_reason: StopReason | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    progress: str | None = None
+    checkpoint: str | None = None
+    reported: bool = True
+    """Whether progress and checkpoint travelled already."""
+    outbox: list[NewRun] = field(default_factory=list[NewRun])
+
+    def report(self) -> Report | None:
+        """What the next heartbeat carries, once."""
+        with self.lock:
+            if self.reported:
+                return None
+            self.reported = True
+            return Report(
+                run_id=self.run.id, token=self.run.token, progress=self.progress, checkpoint=self.checkpoint
+            )

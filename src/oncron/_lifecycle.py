@@ -1,0 +1,152 @@
+"""How a run ends: pure decisions, without I/O.
+
+A run has `1 + retries` attempts; an error, a timeout and a dead worker each spend one, a
+graceful stop does not. `judge` turns what a task did into the `Outcome` that `finish`
+records; the store's own part of the table (sticky cancel, releases in a row, take-over) is
+in the contract, `_store.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+
+from oncron import _defaults as limits
+from oncron._clock import delta_us
+from oncron._model import Outcome, OutcomeKind, RunRecord
+
+Backoff = Callable[[int, str], int]
+"""(attempts spent so far >= 1, seed) -> microseconds to wait before the next one."""
+
+
+class RetryIn(Exception):
+    """Raised by a task: run again after `delay` (a timedelta or seconds).
+
+    `spend_attempt=False` does not count it against `retries`."""
+
+    def __init__(self, delay: timedelta | float, *, spend_attempt: bool = True) -> None:
+        self.delay, self.spend_attempt = delay, spend_attempt
+        super().__init__(f"retry in {delay}")
+
+
+class GiveUp(Exception):
+    """Raised by a task: end as failed, now, whatever attempts are left."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Skip(Exception):
+    """Raised by a task or a middleware: end as skipped; nothing is wrong."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+def draw(seed: str, below: int) -> int:
+    """A number in [0, below) that every process draws alike from the seed."""
+    if below <= 0:
+        return 0
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % below
+
+
+def exponential(base: int, cap: int, attempt: int, seed: str) -> int:
+    """Full exponential backoff with jitter: uniform in [half, whole] of min(cap, base * 2**(attempt - 1)).
+
+    The exponent is bounded before the power is taken, so that no attempt overflows."""
+    attempt = max(1, attempt)
+    whole = cap if attempt > 62 else min(cap, base << attempt - 1)
+    return whole // 2 + draw(f"{seed}\0{attempt}", whole - whole // 2 + 1)
+
+
+def default_backoff(attempt: int, seed: str) -> int:
+    return exponential(limits.RETRY_DELAY, limits.RETRY_DELAY_CAP, attempt, seed)
+
+
+def succeeded(run: RunRecord, result: str | None) -> Outcome:
+    return Outcome(run_id=run.id, token=run.token, kind=OutcomeKind.SUCCEEDED, result=result)
+
+
+def judge(
+    run: RunRecord,
+    error: BaseException,
+    *,
+    backoff: Backoff = default_backoff,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+) -> Outcome:
+    """The outcome of a task that raised `error`.
+
+    Skip ends as skipped, GiveUp as failed, RetryIn retries after its delay; any other error
+    retries while an attempt is left and the error is one of `retry_on`, else ends as failed.
+    """
+    if isinstance(error, Skip):
+        return _ended(run, OutcomeKind.SKIPPED, error, error.reason or "skipped by the task")
+    if isinstance(error, GiveUp):
+        return _ended(run, OutcomeKind.FAILED, error, error.reason or "gave up")
+    if isinstance(error, RetryIn):
+        if error.spend_attempt and run.is_last_attempt:
+            return _ended(run, OutcomeKind.FAILED, error, "no attempt left")
+        return _again(run, error, max(0, delta_us(error.delay)), backoff, spend=error.spend_attempt)
+    if run.is_last_attempt:
+        return _ended(run, OutcomeKind.FAILED, error, _short(error))
+    if not isinstance(error, retry_on):
+        return _ended(run, OutcomeKind.FAILED, error, f"not repeated: {_short(error)}")
+    return _again(run, error, backoff(run.attempts_spent, run.id), backoff, spend=True)
+
+
+def timed_out(run: RunRecord, seconds: float) -> TimeoutError:
+    return TimeoutError(f"run {run.id} of task {run.task!r} took longer than its timeout of {seconds:g} s")
+
+
+def released(run: RunRecord, reason: str, *, started: bool) -> Outcome:
+    """Give a claim back without spending the attempt. A started run with retries=0 is at most
+    once: it is never given back but ends as lost."""
+    if started and run.retries == 0:
+        return Outcome(run_id=run.id, token=run.token, kind=OutcomeKind.LOST, reason=reason)
+    return Outcome(
+        run_id=run.id, token=run.token, kind=OutcomeKind.RELEASED, reason=reason, retry_delay=run.retry_delay
+    )
+
+
+def error_text(error: BaseException) -> str:
+    """The traceback as text, cut in the middle to the limit: no frames are kept alive."""
+    text = "".join(traceback.format_exception(error))
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\\0")
+    return cut(text, limits.ERROR_BYTES)
+
+
+def cut(text: str, size: int) -> str:
+    """At most `size` bytes of UTF-8: the beginning and the end, with a mark between."""
+    raw = text.encode()
+    if len(raw) <= size:
+        return text
+    head = size // 3
+    tail = size - head - 24
+    return raw[:head].decode("utf-8", "ignore") + "\n... cut ...\n" + raw[-tail:].decode("utf-8", "ignore")
+
+
+def _short(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}".replace("\0", "\\0").encode("utf-8", "replace").decode()
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _ended(run: RunRecord, kind: OutcomeKind, error: BaseException, reason: str) -> Outcome:
+    text = None if kind is OutcomeKind.SKIPPED else error_text(error)
+    return Outcome(run_id=run.id, token=run.token, kind=kind, error=text, reason=reason)
+
+
+def _again(run: RunRecord, error: BaseException, delay: int, backoff: Backoff, *, spend: bool) -> Outcome:
+    return Outcome(
+        run_id=run.id,
+        token=run.token,
+        kind=OutcomeKind.RETRY,
+        error=error_text(error),
+        reason=_short(error),
+        delay=delay,
+        retry_delay=backoff(run.attempts_spent + (1 if spend else 0), run.id),
+        spend_attempt=spend,
+    )
