@@ -1,0 +1,58 @@
+"""Fixtures for every test: real servers, private to this run.
+
+postgres_url       a fresh, empty database; dropped afterwards
+postgres_errors    call it: the ERROR lines the server logged for that database
+postgres_server    the shared server itself (one a run, one a worker under xdist): do not stop it
+own_postgres       a server of the test's own, to stop, kill and restart
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.servers import PostgresServer, ServerMissing
+
+
+def _start_postgres() -> PostgresServer:
+    try:
+        server = PostgresServer()
+    except ServerMissing as missing:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must bring its servers: {missing}", pytrace=False)
+        pytest.skip(str(missing))
+    server.start()
+    return server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    server = _start_postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def postgres_shared_url(postgres_server: PostgresServer) -> str:
+    return postgres_server.create_database()
+
+
+@pytest.fixture
+def postgres_errors(postgres_server: PostgresServer, postgres_url: str) -> Callable[[], list[str]]:
+    return lambda: postgres_server.errors(postgres_url)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    server = _start_postgres()
+    yield server
+    server.close()
