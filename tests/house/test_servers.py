@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
 from tests.servers import PostgresServer
 
 REPOSITORY = Path(__file__).parents[2]
