@@ -111,8 +111,10 @@ class Definition(Record):
     tzdata: str = ""
 
     def digest(self) -> str:
-        """Equal digests, equal definitions: an unchanged declaration writes nothing."""
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:32]
+        """Equal digests, equal definitions: an unchanged declaration writes nothing. Which release
+        and which zone data a replica has is no part of what it declares."""
+        plain = msgspec.structs.replace(self, release=None, tzdata="")
+        return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
 
     def same_instants(self, other: Definition) -> bool:
         """Whether both give the same ticks, so that a change between them moves no cursor."""
@@ -414,7 +416,11 @@ class Poll(Record):
     next_tick_at: int | None
     next_due_at: int | None
     workers: tuple[str, ...] = ()
-    """Live workers with the scheduler's role: who shares the shards."""
+    """Workers with the scheduler's role whose lease ended less than twenty seconds ago or has
+    not ended: who shares the shards."""
+    expired: bool = False
+    """Whether `reap` has something to do: a run whose worker's lease has expired (or has no row),
+    or a worker to drop."""
 
 
 class Due(Record):

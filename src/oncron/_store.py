@@ -206,7 +206,7 @@ class Store(Protocol):
         """Take runs from workers whose lease has expired (G8): cancelled if that was asked for,
         pending again after `retry_delay` (which then doubles, up to an hour) if an attempt is
         left, lost otherwise. Their tokens are void. Skips what is locked by a transaction in
-        flight. Workers with nothing left are dropped."""
+        flight. A worker without runs whose lease ended over a minute ago is dropped."""
         ...
 
     async def cancel(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> RunRecord:
