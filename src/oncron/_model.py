@@ -78,10 +78,10 @@ class GapReason(StrEnum):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the frozen records: by keyword, comparable, JSON by msgspec."""
+    """Base of the frozen records: comparable, JSON by msgspec. Each says `kw_only` again: it is not inherited."""
 
 
-class Definition(Record):
+class Definition(Record, kw_only=True):
     """What a schedule is, as written in code or put by API. Equal text, equal schedule."""
 
     name: str
@@ -107,13 +107,15 @@ class Definition(Record):
     unique: str | None = None
     origin: str = "code"
     """"code" or "api": neither overwrites the other's."""
+    paused: bool = False
+    """Whether the first declaration starts it paused; later ones leave the status alone."""
     release: int | None = None
     tzdata: str = ""
 
     def digest(self) -> str:
         """Equal digests, equal definitions: an unchanged declaration writes nothing. Which release
-        and which zone data a replica has is no part of what it declares."""
-        plain = msgspec.structs.replace(self, release=None, tzdata="")
+        and zone data a replica has, and how a schedule starts, is no part of that."""
+        plain = msgspec.structs.replace(self, release=None, tzdata="", paused=False)
         return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
 
     def same_instants(self, other: Definition) -> bool:
@@ -121,7 +123,7 @@ class Definition(Record):
         return (self.trigger, self.start_at, self.end_at) == (other.trigger, other.start_at, other.end_at)
 
 
-class ScheduleRecord(Record):
+class ScheduleRecord(Record, kw_only=True):
     """A schedule's row: its definition and how far its ticks are settled."""
 
     definition: Definition
@@ -143,7 +145,7 @@ class ScheduleRecord(Record):
         return self.definition.name
 
 
-class Gap(Record):
+class Gap(Record, kw_only=True):
     """Ticks in [first, last] that were passed without a run. `count` may be 0 (the cursor
     was moved on purpose over a stretch that owed nothing)."""
 
@@ -157,7 +159,7 @@ class Gap(Record):
     created_at: int = 0
 
 
-class TickRun(Record):
+class TickRun(Record, kw_only=True):
     """One tick that shall become a run."""
 
     run_id: str
@@ -167,7 +169,7 @@ class TickRun(Record):
     missed_count: int = 0
 
 
-class FirePlan(Record):
+class FirePlan(Record, kw_only=True):
     """What one schedule's due ticks become; made from a row that was read, so it names
     the revision and cursor that it saw. Every tick and gap lies in (seen_cursor, new_cursor]."""
 
@@ -186,7 +188,7 @@ class FireOutcome(StrEnum):
     EARLY = "early"
 
 
-class FireResult(Record):
+class FireResult(Record, kw_only=True):
     """What became of one plan. `skipped` ticks were refused by `reason` and recorded as a gap."""
 
     name: str
@@ -199,7 +201,7 @@ class FireResult(Record):
     """Running runs that were asked to stop (overlap="cancel")."""
 
 
-class RunRecord(Record):
+class RunRecord(Record, kw_only=True):
     """A run's row: the durable record that a tick, or a call, asked for work."""
 
     id: str
@@ -265,7 +267,7 @@ class RunRecord(Record):
         return self.created_at if self.tick is None else self.tick
 
 
-class NewRun(Record):
+class NewRun(Record, kw_only=True):
     """A run to be enqueued. The caller makes the id (`new_run_id`), so repeating is harmless."""
 
     id: str
@@ -287,7 +289,7 @@ class NewRun(Record):
     reason: str | None = None
 
 
-class EnqueueResult(Record):
+class EnqueueResult(Record, kw_only=True):
     """`run` is the new one, or the open one that has the unique key (`is_new` False), or,
     with `occupied`, the run that has the schedule's place: nothing was written."""
 
@@ -296,7 +298,7 @@ class EnqueueResult(Record):
     occupied: bool = False
 
 
-class ClaimSpec(Record):
+class ClaimSpec(Record, kw_only=True):
     """Who claims what. `claim_id` makes a repetition return the same leases."""
 
     claim_id: str
@@ -311,7 +313,7 @@ class ClaimSpec(Record):
     """(task, live leases at most, fleet-wide)."""
 
 
-class Claimed(Record):
+class Claimed(Record, kw_only=True):
     runs: tuple[RunRecord, ...]
     now: int
     lease_until: int
@@ -319,7 +321,7 @@ class Claimed(Record):
     """When something claimable under this spec will be due that is not yet."""
 
 
-class Fired(Record):
+class Fired(Record, kw_only=True):
     results: tuple[FireResult, ...]
     """One per plan, in the order given."""
     now: int
@@ -337,7 +339,7 @@ class OutcomeKind(StrEnum):
     RELEASED = "released"
 
 
-class Outcome(Record):
+class Outcome(Record, kw_only=True):
     """How one claim ended, by its token."""
 
     run_id: str
@@ -363,7 +365,7 @@ class FinishStatus(StrEnum):
     LEASE_LOST = "lease_lost"
 
 
-class FinishResult(Record):
+class FinishResult(Record, kw_only=True):
     run_id: str
     status: FinishStatus
     state: RunState
@@ -373,7 +375,7 @@ class FinishResult(Record):
     due_at: int | None = None
 
 
-class Report(Record):
+class Report(Record, kw_only=True):
     """What a running run says with the next heartbeat."""
 
     run_id: str
@@ -382,7 +384,7 @@ class Report(Record):
     checkpoint: str | None = None
 
 
-class WorkerRecord(Record):
+class WorkerRecord(Record, kw_only=True):
     id: str
     host: str = ""
     pid: int = 0
@@ -395,7 +397,7 @@ class WorkerRecord(Record):
     """Of "scheduler", "worker"."""
 
 
-class Pulse(Record):
+class Pulse(Record, kw_only=True):
     """The answer to a heartbeat."""
 
     now: int
@@ -407,7 +409,7 @@ class Pulse(Record):
     """Leased to this worker but not listed: the answer that brought them was lost."""
 
 
-class Poll(Record):
+class Poll(Record, kw_only=True):
     """The one idle question: has anything changed, is anything due?"""
 
     now: int
@@ -423,14 +425,14 @@ class Poll(Record):
     or a worker to drop."""
 
 
-class Due(Record):
+class Due(Record, kw_only=True):
     name: str
     revision: int
     cursor: int
     next_at: int
 
 
-class Change(Record):
+class Change(Record, kw_only=True):
     """A new or changed schedule row; the same compare-and-set step as a FirePlan.
 
     `seen_revision=None`: there must be no row of that name yet."""
@@ -446,7 +448,7 @@ class Change(Record):
     note: str = ""
 
 
-class Changed(Record):
+class Changed(Record, kw_only=True):
     """`record` is the row as it stands after the call; `changed` False means the row was not
     as seen (stale): read again and plan again."""
 
@@ -455,7 +457,7 @@ class Changed(Record):
     record: ScheduleRecord | None
 
 
-class Reaped(Record):
+class Reaped(Record, kw_only=True):
     """Runs whose worker's lease had expired, as they are now (pending, lost or cancelled)."""
 
     runs: tuple[RunRecord, ...]
@@ -463,7 +465,7 @@ class Reaped(Record):
     """Workers that were dropped because nothing of theirs is left."""
 
 
-class RunFilter(Record):
+class RunFilter(Record, kw_only=True):
     """Newest first; every field that is not None must match."""
 
     schedule: str | None = None
@@ -476,7 +478,7 @@ class RunFilter(Record):
     limit: int = 100
 
 
-class Stats(Record):
+class Stats(Record, kw_only=True):
     now: int
     schedules: dict[str, int]
     """Number of schedules by status."""
