@@ -39,7 +39,14 @@ G11 Nothing silent. Every tick passed by a cursor has a record that says what be
 How occupancy is kept: among the open `serial` runs of a schedule (all but those of
 overlap="allow" and backfills) at most one is not `parked`: the *head*. Claim takes unparked
 runs only; whatever ends the head unparks the next in order of (position, created_at, id) in
-the same step. A head that waits for a retry stays the head.
+the same step (one that runs already comes first: a changed policy may leave several). A head
+that waits for a retry stays the head. "Running" in G10 is the head, claimed or not; only
+parked runs that never started (`attempt` 0) and are no catch-up (`is_catchup`) are superseded,
+and when `wait` or `cancel` finds another kind waiting, the new tick is refused. `cancel` asks a
+head to stop only while it runs: a pending one keeps its place and its turn.
+
+A lease is live while now < lease_until; a worker without a row has none. `now=` is taken as it
+is and not remembered.
 
 Batches: a result per item, in order; one item's refusal does not fail the others. Errors:
 any method may raise StoreUnavailable (the outcome is unknown: repeat with the same ids).
@@ -118,10 +125,10 @@ class Store(Protocol):
         None), write definition, status, note and gaps, move cursor and next_at, raise the
         revision by one and the store's version; otherwise `changed=False` and the row as it
         is. A new row starts with revision 1. The cursor never goes back: it becomes
-        max(cursor, new_cursor); `new_cursor` may not lie past the store's now (then
-        `changed=False`, G2). A changed overlap policy re-parks the open runs: under `allow` no
+        max(cursor, new_cursor); it may not be moved past the store's now (then `changed=False`,
+        G2). Only an active row keeps a next_at. A changed overlap policy re-parks the open runs: under `allow` no
         run is serial or parked; otherwise all open runs that are no backfill are serial, and
-        one that has started, else the first in order, is the head. G3, G7 (a repetition
+        one that runs, else one that has started, else the first in order, is the head. G3, G7 (a repetition
         answers `changed=False` with the row it made).
         """
         ...
@@ -139,26 +146,29 @@ class Store(Protocol):
         """Let each schedule's cursor pass its due ticks, once (G1, G2, G3, G11).
 
         Per plan, under the schedule's lock: unless the row is active, at `seen_revision` and
-        at `seen_cursor`: STALE. If new_cursor or a tick lies past the store's now: EARLY.
-        Nothing is written then. Otherwise FIRED: judge occupancy (G10) and `limit` and the
-        unique key, insert the runs (task, args, options copied from the definition), record
-        the plan's gaps and one for refused ticks, move cursor and next_at (None once `limit`
-        is reached). A gap extends the schedule's newest one instead of adding a row if both
-        have the same reason and that one's `last` is `seen_cursor`.
+        at `seen_cursor`, and every tick and gap lies in (seen_cursor, new_cursor]: STALE. If
+        new_cursor lies past the store's now: EARLY. Nothing is written then. Otherwise FIRED:
+        per tick, oldest first, judge occupancy (G10), then `limit`, then the unique key; insert
+        the runs (task, args, options copied from the definition; `is_catchup` if the plan says
+        so or has several ticks; a tick whose run is on record is passed over), record the
+        plan's gaps, then one for the refused ticks, move cursor and next_at (None once `limit`
+        is reached). A gap extends the schedule's newest one (its last, count and at_least)
+        instead of adding a row if both have the same reason and that one's `last` is
+        `seen_cursor`.
 
         With `claim`, the same step leases new unparked runs that are due now to the caller,
         under the same filter and the same limits as `claim`.
 
         G7: a plan that this very `fire_id` has fired before, and nothing since, is FIRED
-        again, with its leases while they are held.
+        again (`created` and `skipped` as then), with its leases while they are held.
         """
         ...
 
     # --- runs -------------------------------------------------------------------------
 
     async def enqueue(self, runs: Sequence[NewRun], *, now: int | None = None) -> list[EnqueueResult]:
-        """Write runs. An id that exists returns that run (G7). An open run with the same unique
-        key is returned instead. With `schedule` (and no `backfill`) the schedule's occupancy
+        """Write runs. An id that exists returns that run, `is_new` as the first time (G7). An
+        open run with the same unique key is returned instead. With `schedule` (and no `backfill`) the schedule's occupancy
         rules as in `fire` apply; a refusal answers `occupied` with the run in the way. Raises
         NotFound for a schedule that does not exist, before anything is written."""
         ...
@@ -167,9 +177,10 @@ class Store(Protocol):
         """Lease due, unparked, uncancelled pending runs of the spec's tasks and queues: at most
         `limit`, queue by queue in the order given, within a queue by (order_key, due_at).
         attempt + 1, token by G5, started_at on the first. Never waits for rows others hold.
-        The worker's lease reaches at least two thirds of `lease_for` past now afterwards
-        (a worker without a row gets one). Repeating a claim_id returns its runs that are still
-        held, and takes no more (G7)."""
+        If it returns runs, the worker's lease reaches at least two thirds of `lease_for` past
+        now afterwards (a worker without a row gets one). Repeating a claim_id returns its runs
+        while any is still held, and takes no more (G7). `next_due_at` counts what is left and
+        could be had but for its time or for `limit`: in the past if more is due."""
         ...
 
     async def heartbeat(
@@ -186,7 +197,8 @@ class Store(Protocol):
         ...
 
     async def leave(self, worker: str) -> None:
-        """Forget a worker that stopped. What it still holds is left to expire by its old lease."""
+        """Forget a worker that stopped: it is listed no more. What it still holds is left to
+        expire by its old lease."""
         ...
 
     async def finish(self, outcomes: Sequence[Outcome], *, now: int | None = None) -> list[FinishResult]:
@@ -196,8 +208,8 @@ class Store(Protocol):
         state that resulted (G6, G7); a token that is not the run's newest, or was reaped, is
         LEASE_LOST and changes nothing (G5). Cancel is sticky: retry and release of a run that
         was asked to cancel end it as cancelled; success stays success. A release does not
-        spend an attempt (ten in a row at most), a retry does unless `spend_attempt` is False.
-        A retry or release makes the run pending, due at now + delay, still the head of its
+        spend an attempt (ten in a row at most; a further one that spends the last ends the run
+        as lost), a retry does unless `spend_attempt` is False. A retry or release makes the run pending, due at now + delay, still the head of its
         schedule. Everything else ends the run, frees its place (G10), its unique key. `enqueue` is written only with SUCCEEDED.
         """
         ...
@@ -215,15 +227,16 @@ class Store(Protocol):
         ...
 
     async def retry(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> EnqueueResult:
-        """Re-open an ended run (G6): opening + 1, pending, due now, its attempt budget as new, the
-        cancel request cleared. An open one, or another opening, is returned unchanged with
+        """Re-open an ended run (G6): opening + 1, pending, due now, its attempt budget as new
+        (given_back = attempt), cancel request, end, result, error and reason cleared. An open one, or another opening, is returned unchanged with
         `is_new` False; `occupied` with the run in the way if its unique key or its schedule's
         place is taken. Raises NotFound."""
         ...
 
     async def prune(self, *, ended_before: int, failed_before: int, limit: int = 1000, now: int | None = None) -> int:
         """Delete at most `limit` ended runs and gaps older than that (failed and lost ones by
-        `failed_before`); how many. Never a cursor, never an open run."""
+        `failed_before`, gaps by the later of `last` and `created_at`); how many. Never a
+        cursor, never an open run."""
         ...
 
     # --- waking up --------------------------------------------------------------------
