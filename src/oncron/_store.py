@@ -168,9 +168,10 @@ class Store(Protocol):
 
     async def enqueue(self, runs: Sequence[NewRun], *, now: int | None = None) -> list[EnqueueResult]:
         """Write runs. An id that exists returns that run, `is_new` as the first time (G7). An
-        open run with the same unique key is returned instead. With `schedule` (and no `backfill`) the schedule's occupancy
-        rules as in `fire` apply; a refusal answers `occupied` with the run in the way. Raises
-        NotFound for a schedule that does not exist, before anything is written."""
+        open run with the same unique key is returned instead. With `schedule` (and no
+        `backfill`) the schedule's occupancy rules as in `fire` apply; a refusal answers
+        `occupied` with the run in the way. Raises NotFound for a schedule that does not
+        exist, before anything is written."""
         ...
 
     async def claim(self, spec: ClaimSpec, *, now: int | None = None) -> Claimed:
@@ -209,8 +210,9 @@ class Store(Protocol):
         LEASE_LOST and changes nothing (G5). Cancel is sticky: retry and release of a run that
         was asked to cancel end it as cancelled; success stays success. A release does not
         spend an attempt (ten in a row at most; a further one that spends the last ends the run
-        as lost), a retry does unless `spend_attempt` is False. A retry or release makes the run pending, due at now + delay, still the head of its
-        schedule. Everything else ends the run, frees its place (G10), its unique key. `enqueue` is written only with SUCCEEDED.
+        as lost), a retry does unless `spend_attempt` is False. A retry or release makes the run
+        pending, due at now + delay, still the head of its schedule. Everything else ends the
+        run, frees its place (G10), its unique key. `enqueue` is written only with SUCCEEDED.
         """
         ...
 
@@ -228,9 +230,9 @@ class Store(Protocol):
 
     async def retry(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> EnqueueResult:
         """Re-open an ended run (G6): opening + 1, pending, due now, its attempt budget as new
-        (given_back = attempt), cancel request, end, result, error and reason cleared. An open one, or another opening, is returned unchanged with
-        `is_new` False; `occupied` with the run in the way if its unique key or its schedule's
-        place is taken. Raises NotFound."""
+        (given_back = attempt), cancel request, end, result, error and reason cleared. An open
+        one, or another opening, is returned unchanged with `is_new` False; `occupied` with the
+        run in the way if its unique key or its schedule's place is taken. Raises NotFound."""
         ...
 
     async def prune(self, *, ended_before: int, failed_before: int, limit: int = 1000, now: int | None = None) -> int:
