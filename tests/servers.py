@@ -286,7 +286,11 @@ def _reachable(binaries: Path, home: Path) -> Path:
 
 def _start_guard(home: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-I", "-S", __file__, "guard", str(home)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
+    try:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
+    except OSError:
+        shutil.rmtree(home)
+        raise
 
 
 def _stand_guard(home: Path) -> None:
