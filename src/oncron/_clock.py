@@ -72,3 +72,9 @@ def delta_us(duration: timedelta | float) -> int:
 async def sleep_us(duration: int) -> None:
     """Sleep on the running loop; nothing for a duration that is not positive."""
     await asyncio.sleep(max(0, duration) / SECOND)
+
+
+def nap_us(duration: int) -> None:
+    """Block this thread for at most a few milliseconds: finer than an event loop's timers."""
+    if duration > 0:
+        time.sleep(duration / SECOND)

@@ -73,9 +73,9 @@ def first_plan(definition: Definition, trigger: Ticks, now: int) -> Change:
     return Change(
         name=definition.name,
         definition=definition,
-        status=Status.ACTIVE,
+        status=Status.PAUSED if definition.paused else Status.ACTIVE,
         new_cursor=cursor,
-        next_at=next_tick(definition, trigger, cursor),
+        next_at=None if definition.paused else next_tick(definition, trigger, cursor),
     )
 
 
@@ -91,9 +91,7 @@ def changed_plan(row: ScheduleRecord, definition: Definition, trigger: Ticks, no
     if cursor > row.cursor:
         gaps = (_passed(row, GapReason.CHANGED, row.cursor + 1, cursor, 0),)
     status = Status.ACTIVE if row.status in (Status.DORMANT, Status.REMOVED) else row.status
-    if status is not Status.ACTIVE:
-        next_at = None
-    elif definition.limit is not None and row.created_count >= definition.limit:
+    if status is not Status.ACTIVE or (definition.limit is not None and row.created_count >= definition.limit):
         next_at = None
     else:
         next_at = next_tick(definition, trigger, cursor)
@@ -164,14 +162,14 @@ def _window(definition: Definition, cursor: int, now: int) -> tuple[int, int]:
     return low, high
 
 
-def _ruled(
-    definition: Definition, trigger: Ticks, low: int, last: int, now: int
-) -> tuple[list[TickRun], list[Gap]]:
+def _ruled(definition: Definition, trigger: Ticks, low: int, last: int, now: int) -> tuple[list[TickRun], list[Gap]]:
     """The due ticks in (low, last], `last` being the newest: which run, and gaps for the others."""
     on_time = now - last <= limits.MISSED_AFTER
     keep = _kept_missed(definition, trigger, low, last, now, on_time=on_time)
     fires = [*keep, last] if on_time else keep
-    total, cut = (1, False) if trigger.next_after_us(low) == last else trigger.count_between_us(low, last, limits.PLAN_WALK)
+    total, cut = (
+        (1, False) if trigger.next_after_us(low) == last else trigger.count_between_us(low, last, limits.PLAN_WALK)
+    )
     ticks = [_run(definition, tick, catchup=not (on_time and tick == last)) for tick in fires]
     gaps = _unfired(definition, trigger, low, last, fires, total, cut=cut, now=now)
     if definition.missed is Missed.LATEST and ticks and total > 1:
@@ -185,9 +183,7 @@ def _ruled(
     return ticks, gaps
 
 
-def _kept_missed(
-    definition: Definition, trigger: Ticks, low: int, last: int, now: int, *, on_time: bool
-) -> list[int]:
+def _kept_missed(definition: Definition, trigger: Ticks, low: int, last: int, now: int, *, on_time: bool) -> list[int]:
     """The missed ticks that run all the same, oldest first (without `last` if that is on time)."""
     if definition.missed is Missed.SKIP:
         return []
@@ -256,8 +252,13 @@ def _realigned(row: ScheduleRecord, trigger: Ticks) -> FirePlan | None:
 
 
 def _passed(
-    row: ScheduleRecord, reason: GapReason, first: int, last: int, count: int, *, at_least: bool = False, detail: str = ""
+    row: ScheduleRecord,
+    reason: GapReason,
+    first: int,
+    last: int,
+    count: int,
+    *,
+    at_least: bool = False,
+    detail: str = "",
 ) -> Gap:
-    return Gap(
-        schedule=row.name, first=first, last=last, count=count, reason=reason, at_least=at_least, detail=detail
-    )
+    return Gap(schedule=row.name, first=first, last=last, count=count, reason=reason, at_least=at_least, detail=detail)

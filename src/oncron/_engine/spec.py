@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -65,8 +66,12 @@ class Execution:
     claimed_at: int = 0
     """Store time of the claim: the tick's lateness is measured here."""
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set when the task should end: `ctx.stopping`."""
+    """Set when the task should come to an end: `ctx.stopping`."""
     stop_reason: StopReason | None = None
+    """Why it has to end now; None while it may go on."""
+    stop_told: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Wakes the executor (on the engine's loop)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     progress: str | None = None
     checkpoint: str | None = None
@@ -74,12 +79,17 @@ class Execution:
     """Whether progress and checkpoint travelled already."""
     outbox: list[NewRun] = field(default_factory=list[NewRun])
 
+    def ask_to_stop(self, reason: StopReason) -> None:
+        """End now. A lost lease overrides any other reason: nothing may be recorded then."""
+        if self.stop_reason is None or reason == "lease lost":
+            self.stop_reason = reason
+        self.stop.set()
+        self.changed.set()
+
     def report(self) -> Report | None:
         """What the next heartbeat carries, once."""
         with self.lock:
             if self.reported:
                 return None
             self.reported = True
-            return Report(
-                run_id=self.run.id, token=self.run.token, progress=self.progress, checkpoint=self.checkpoint
-            )
+            return Report(run_id=self.run.id, token=self.run.token, progress=self.progress, checkpoint=self.checkpoint)

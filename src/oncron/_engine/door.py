@@ -1,0 +1,133 @@
+"""The engine's one door to the store: deadlines, fresh connections, and the store's clock.
+
+Every call has a deadline; a call that failed leaves its connection behind, so that the next
+one starts on a fresh one; how long the contact has been unbroken is known, because a reaper
+must not take runs from workers that the same outage kept from renewing (G8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from oncron import _defaults as limits
+from oncron._clock import boot_us, sleep_us
+from oncron._store import ReadableStore
+from oncron.errors import StoreError, StoreUnavailable
+
+log = logging.getLogger("oncron.store")
+T = TypeVar("T")
+
+_DRIFT_PER_SECOND = 50
+"""Microseconds per second by which two healthy clocks may drift apart: 50 ppm."""
+
+
+class StoreClock:
+    """The store's clock, from this machine's boot clock plus an offset that every answer narrows.
+
+    An answer that was asked for at `sent`, came at `received` and tells `now` bounds the
+    offset: now - received <= offset <= now - sent. The bounds of many answers are intersected
+    and widened by drift; an empty intersection means that a clock was set, and starts anew.
+    The lower bound is used, so a tick that is due by this clock is due by the store's.
+    """
+
+    def __init__(self) -> None:
+        self._low = 0
+        self._high = 0
+        self._at: int | None = None
+
+    @property
+    def known(self) -> bool:
+        return self._at is not None
+
+    def heard(self, sent: int, received: int, now: int) -> None:
+        low, high = now - received, now - sent
+        if self._at is not None:
+            drift = (received - self._at) * _DRIFT_PER_SECOND // 1_000_000 + 1
+            before = self._low - drift, self._high + drift
+            if low <= before[1] and high >= before[0]:
+                low, high = max(low, before[0]), min(high, before[1])
+        self._low, self._high, self._at = low, high, received
+
+    def now_us(self) -> int:
+        return boot_us() + self._low
+
+    def boot_at(self, instant: int) -> int:
+        """When, on the boot clock, the store's clock will surely have reached the instant."""
+        return instant - self._low
+
+
+class Door:
+    """Calls the store. `on_change(True/False)` hears of contact found and lost."""
+
+    def __init__(self, store: ReadableStore, on_change: Callable[[bool, str], None]) -> None:
+        self.store = store
+        self.clock = StoreClock()
+        self._on_change = on_change
+        self.up = True
+        self.contact_since = boot_us()
+        self.last_contact = boot_us()
+
+    async def __call__(
+        self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int = limits.CALL_DEADLINE
+    ) -> T:
+        """One call. Raises StoreUnavailable when it failed or took too long: its outcome is unknown."""
+        sent = boot_us()
+        try:
+            async with asyncio.timeout(deadline / 1_000_000):
+                answer = await work(self.store)
+        except TimeoutError:
+            error = StoreUnavailable(
+                f"{self.store.url} did not answer within {deadline / 1_000_000:g} s; "
+                "check that the server runs and that nothing holds its locks"
+            )
+            await self._failed(error)
+            raise error from None
+        except StoreError as error:
+            await self._failed(error)
+            raise
+        now = getattr(answer, "now", None)
+        self._answered(sent, now if isinstance(now, int) else None)
+        return answer
+
+    async def sync_clock(self) -> int:
+        """Ask for the store's now, a few times for a narrow bound."""
+        now = 0
+        for _ in range(3):
+            sent = boot_us()
+            now = await self(lambda store: store.now())
+            self.clock.heard(sent, boot_us(), now)
+        return now
+
+    async def persist(self, work: Callable[[ReadableStore], Awaitable[T]], within: int) -> T:
+        """Repeat a call until it succeeds or `within` has passed. Only for repeatable work (G7)."""
+        until = boot_us() + within
+        pause = 50_000
+        while True:
+            left = until - boot_us()
+            try:
+                return await self(work, deadline=max(100_000, min(left, limits.CALL_DEADLINE)))
+            except StoreUnavailable:
+                if boot_us() + pause >= until:
+                    raise
+            await sleep_us(pause)
+            pause = min(pause * 2, 1_000_000)
+
+    def _answered(self, sent: int, now: int | None) -> None:
+        self.last_contact = boot_us()
+        if now is not None:
+            self.clock.heard(sent, self.last_contact, now)
+        if not self.up:
+            self.up = True
+            self.contact_since = self.last_contact
+            self._on_change(True, "")
+
+    async def _failed(self, error: StoreError) -> None:
+        self.contact_since = boot_us()
+        if isinstance(error, StoreUnavailable):
+            await self.store.reset()
+        if self.up:
+            self.up = False
+            self._on_change(False, str(error))

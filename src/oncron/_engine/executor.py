@@ -1,0 +1,238 @@
+"""Runs one claimed run: in the user's loop if it is async, else in a thread; to its timeout,
+its cancel, or its end. Whatever the task does (SystemExit included), it ends in an `Outcome`."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from oncron import _defaults as limits
+from oncron._engine.blocking import Threads
+from oncron._engine.spec import Execution, TaskSpec
+from oncron._lifecycle import error_text, judge, released, succeeded, timed_out
+from oncron._model import Outcome, OutcomeKind
+from oncron.errors import InvalidArguments, LeaseLost
+
+log = logging.getLogger("oncron.run")
+
+Say = Callable[..., None]
+
+_MISFITS = 10
+"""Claims after which stored arguments that do not fit the code fail the run."""
+_MISFIT_DELAY = 30 * limits.SECOND
+
+
+class Raised:
+    """What the user's function raised, carried as a value: an exception set on the user's loop
+    would be re-raised there if it is a KeyboardInterrupt or SystemExit."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _Started:
+    """A function that runs: its end, and how to cancel it (None for a thread)."""
+
+    __slots__ = ("cancel", "future")
+
+    def __init__(self, future: concurrent.futures.Future[Any], cancel: Callable[[], None] | None) -> None:
+        self.future, self.cancel = future, cancel
+
+
+class Executor:
+    def __init__(self, user_loop: asyncio.AbstractEventLoop, say: Say) -> None:
+        self._user_loop, self._say = user_loop, say
+        self._threads = Threads("oncron-task")
+
+    def close(self) -> None:
+        self._threads.close()
+
+    async def run(self, execution: Execution, spec: TaskSpec) -> Outcome | None:
+        """Execute to the end. None if the lease was lost: nothing may be recorded then."""
+        run = execution.run
+        try:
+            call = spec.prepare(execution)
+        except InvalidArguments as error:
+            return self._misfit(execution, error)
+        except Exception as error:  # the user's types may raise anything while they decode
+            log.exception("run %s of task %r could not be prepared", run.id, run.task)
+            return judge(run, error, backoff=spec.backoff, retry_on=spec.retry_on)
+        if execution.stop_reason is not None:
+            return self._stopped(execution)
+        if run.timeout is not None:
+            execution.deadline = execution.store_now() + run.timeout
+        try:
+            started = self._start(spec, call)
+        except RuntimeError as error:
+            return released(run, f"the loop for async tasks is gone: {error}", started=False)
+        execution.started = True
+        self._say("run.started", schedule=run.schedule, run=run.id)
+        value = await self._end(execution, started)
+        return self._outcome(execution, spec, value)
+
+    # --- starting ---------------------------------------------------------------------
+
+    def _start(self, spec: TaskSpec, call: Callable[[], Any]) -> _Started:
+        if spec.is_async:
+            return _on_loop(self._user_loop, call)
+        return _Started(self._threads.submit(lambda: _caught(call)), None)
+
+    # --- ending -----------------------------------------------------------------------
+
+    async def _end(self, execution: Execution, started: _Started) -> Any:
+        """Waits for the function. On its timeout or when it should stop, a coroutine is cancelled; a
+        thread cannot be: it is asked, shown as overrun, and waited for."""
+        done = asyncio.wrap_future(started.future)
+        while not done.done():
+            execution.changed.clear()
+            changed = asyncio.ensure_future(execution.changed.wait())
+            left = None if execution.stop_reason is not None else self._time_left(execution)
+            await asyncio.wait({done, changed}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+            if not done.done() and execution.stop_reason is None and self._time_left(execution) == 0:
+                execution.ask_to_stop("timeout")
+            if not done.done() and execution.stop_reason is not None and not execution.stop_told:
+                execution.stop_told = True
+                if started.cancel is not None:
+                    started.cancel()
+                else:
+                    self._overrun(execution)
+        error = done.exception()
+        return done.result() if error is None else Raised(error)
+
+    def _overrun(self, execution: Execution) -> None:
+        run, reason = execution.run, execution.stop_reason
+        self._say("run.overrun", schedule=run.schedule, run=run.id, reason=reason)
+        log.warning(
+            "run %s of task %r should stop (%s) but a thread cannot be stopped; it keeps its place "
+            "until it returns; let it check ctx.stopping",
+            run.id,
+            run.task,
+            reason,
+            extra={"event": "run.overrun", "run": run.id},
+        )
+
+    def _time_left(self, execution: Execution) -> float | None:
+        if execution.deadline is None:
+            return None
+        return max(0, execution.deadline - execution.store_now()) / 1_000_000
+
+    # --- judging ----------------------------------------------------------------------
+
+    def _outcome(self, execution: Execution, spec: TaskSpec, value: Any) -> Outcome | None:
+        run, reason = execution.run, execution.stop_reason
+        if reason == "lease lost":
+            return None
+        if isinstance(value, Raised):
+            error = value.error
+            if reason is not None and isinstance(error, asyncio.CancelledError | LeaseLost):
+                return self._stopped(execution)
+            if reason == "timeout":
+                error = self._timeout(execution)
+            elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and self._user_loop.is_closed():
+                return released(run, "the loop for async tasks was closed", started=True)
+            outcome = judge(run, error, backoff=spec.backoff, retry_on=_widened(spec.retry_on, error))
+        elif reason == "timeout":
+            outcome = judge(run, self._timeout(execution), backoff=spec.backoff, retry_on=Exception)
+        else:
+            outcome = succeeded(run, spec.encode(value))
+        return self._with_reports(execution, outcome)
+
+    def _stopped(self, execution: Execution) -> Outcome | None:
+        """A run that was stopped by us, not by itself."""
+        run, reason = execution.run, execution.stop_reason
+        if reason == "lease lost":
+            return None
+        if reason == "timeout":
+            error = self._timeout(execution)
+            return self._with_reports(execution, judge(run, error, retry_on=Exception))
+        if reason == "cancelled":
+            outcome = Outcome(run_id=run.id, token=run.token, kind=OutcomeKind.CANCELLED, reason="cancelled")
+            return self._with_reports(execution, outcome)
+        return self._with_reports(execution, released(run, reason or "stopped", started=execution.started))
+
+    def _timeout(self, execution: Execution) -> TimeoutError:
+        return timed_out(execution.run, (execution.run.timeout or 0) / 1_000_000)
+
+    def _misfit(self, execution: Execution, error: InvalidArguments) -> Outcome:
+        """Stored arguments that this code cannot take: a newer replica may. Ten such claims fail the run."""
+        run = execution.run
+        if run.attempt >= _MISFITS:
+            return Outcome(
+                run_id=run.id, token=run.token, kind=OutcomeKind.FAILED, error=error_text(error), reason=str(error)
+            )
+        log.warning("run %s of task %r is given back: %s", run.id, run.task, error)
+        return Outcome(
+            run_id=run.id, token=run.token, kind=OutcomeKind.RELEASED, reason=str(error), delay=_MISFIT_DELAY
+        )
+
+    def _with_reports(self, execution: Execution, outcome: Outcome) -> Outcome:
+        """The end carries what the last heartbeat did not, and the outbox if it is a success."""
+        with execution.lock:
+            return Outcome(
+                run_id=outcome.run_id,
+                token=outcome.token,
+                kind=outcome.kind,
+                result=outcome.result,
+                error=outcome.error,
+                reason=outcome.reason,
+                delay=outcome.delay,
+                retry_delay=outcome.retry_delay,
+                spend_attempt=outcome.spend_attempt,
+                progress=execution.progress,
+                checkpoint=execution.checkpoint,
+                enqueue=tuple(execution.outbox) if outcome.kind is OutcomeKind.SUCCEEDED else (),
+            )
+
+
+def _widened(
+    retry_on: type[BaseException] | tuple[type[BaseException], ...], error: BaseException
+) -> type[BaseException] | tuple[type[BaseException], ...]:
+    """A task's own CancelledError, SystemExit or KeyboardInterrupt is an error like any other under
+    the default `retry_on=Exception`."""
+    if retry_on is Exception and not isinstance(error, Exception):
+        return BaseException
+    return retry_on
+
+
+def _caught(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except BaseException as error:  # noqa: BLE001 - see Raised
+        return Raised(error)
+
+
+async def _caught_async(call: Callable[[], Any]) -> Any:
+    try:
+        return await call()
+    except BaseException as error:  # noqa: BLE001 - see Raised
+        return Raised(error)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> _Started:
+    """Starts a coroutine function on the user's loop. The future is set when the task has truly
+    ended: `run_coroutine_threadsafe` calls a future cancelled while its task still cleans up.
+    Raises RuntimeError if the loop is closed."""
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    tasks: list[asyncio.Task[Any]] = []
+
+    def begin() -> None:
+        task = loop.create_task(_caught_async(call))
+        tasks.append(task)
+        task.add_done_callback(end)
+
+    def end(task: asyncio.Task[Any]) -> None:
+        future.set_result(Raised(asyncio.CancelledError()) if task.cancelled() else task.result())
+
+    def cancel() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: its tasks are gone with it
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+
+    loop.call_soon_threadsafe(begin)
+    return _Started(future, cancel)

@@ -1,0 +1,129 @@
+"""The janitor: takes runs from workers that died, drops what is old, checks next ticks.
+
+Stateless statements, from every replica, in no job and under no lock of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from oncron import _defaults as limits
+from oncron._clock import boot_us, sleep_us
+from oncron._engine.door import Door
+from oncron._engine.spec import Settings
+from oncron._model import Reaped, RunState, ScheduleRecord, Status, new_id
+from oncron._plan import next_tick, plan
+from oncron.errors import InvalidTrigger, StoreUnavailable
+from oncron.triggers import parse
+
+log = logging.getLogger("oncron.janitor")
+
+Say = Callable[..., None]
+_REAP = 500
+_PRUNE = 1000
+_PRUNE_EVERY = 600 * limits.SECOND
+_AUDIT = 500
+
+
+class Janitor:
+    def __init__(
+        self,
+        door: Door,
+        settings: Settings,
+        names: Callable[[], Sequence[str]],
+        *,
+        due: Callable[[], None],
+        look_again: Callable[[], None],
+        say: Say,
+    ) -> None:
+        self._door, self._settings, self._names = door, settings, names
+        self._due, self._look_again, self._say = due, look_again, say
+        self._expired = asyncio.Event()
+        self._said_expired_at = 0
+
+    def something_expired(self) -> None:
+        self._expired.set()
+
+    async def reap_loop(self) -> None:
+        """When a poll saw an expired lease: reap, once this replica has had a lease's length of unbroken
+        contact, so that the workers which the same outage kept away renew first (G8)."""
+        while True:
+            await self._expired.wait()
+            self._expired.clear()
+            patience = self._settings.lease_for - (boot_us() - self._door.contact_since)
+            if patience > 0:
+                await sleep_us(patience)
+            await self._reap()
+
+    async def _reap(self) -> None:
+        while True:
+            try:
+                reaped = await self._door(lambda store: store.reap(_REAP))
+            except StoreUnavailable:
+                self._expired.set()
+                return
+            self._tell(reaped)
+            if len(reaped.runs) < _REAP:
+                return
+
+    def _tell(self, reaped: Reaped) -> None:
+        for run in reaped.runs:
+            if run.state is RunState.PENDING:
+                self._say("run.retried", schedule=run.schedule, run=run.id, reason="its worker died")
+            else:
+                self._say(f"run.{run.state}", schedule=run.schedule, run=run.id, reason=run.reason)
+            log.warning(
+                "run %s of task %r was held by a worker whose lease expired; it is %s now",
+                run.id,
+                run.task,
+                run.state,
+                extra={"event": "run.lost", "run": run.id},
+            )
+        for worker in reaped.workers:
+            self._say("worker.dead", worker=worker)
+        if reaped.runs:
+            self._due()
+
+    async def prune_loop(self) -> None:
+        """Old ends and gaps, in small batches, so that firing never waits for it."""
+        while True:
+            await sleep_us(_PRUNE_EVERY)
+            now = self._door.clock.now_us()
+            kept = now - self._settings.keep_for, now - self._settings.keep_failed_for
+            while (
+                await self._door(
+                    lambda store, kept=kept: store.prune(ended_before=kept[0], failed_before=kept[1], limit=_PRUNE)
+                )
+                >= _PRUNE
+            ):
+                await sleep_us(50_000)
+
+    async def audit_loop(self) -> None:
+        """A next tick that is not what the trigger says (set by hand, by a restore) is put right."""
+        while True:
+            names = list(self._names())
+            for at in range(0, len(names), _AUDIT):
+                page = names[at : at + _AUDIT]
+                for row in await self._door(lambda store, page=page: store.schedules(page)):
+                    await self._audit(row)
+            await sleep_us(_PRUNE_EVERY)
+
+    async def _audit(self, row: ScheduleRecord) -> None:
+        if row.status is not Status.ACTIVE:
+            return
+        try:
+            trigger = parse(row.definition.trigger)
+        except InvalidTrigger:
+            return
+        now = self._door.clock.now_us()
+        exhausted = row.definition.limit is not None and row.created_count >= row.definition.limit
+        expected = None if exhausted else next_tick(row.definition, trigger, row.cursor)
+        if row.next_at == expected or (row.next_at is not None and row.next_at <= now):
+            return
+        made = plan(row, trigger, now)
+        if made is not None and not exhausted:
+            log.warning("schedule %r had a wrong next tick; it is put right", row.name)
+            await self._door(lambda store: store.fire([made], fire_id=new_id()))
+            self._look_again()

@@ -1,0 +1,154 @@
+"""The keeper: heartbeats, and how long this replica may trust its own lease.
+
+A holder counts its lease from the moment it *sent* the claim or heartbeat, on a clock that
+runs on while the machine sleeps, and stops acting a margin before others may take over. So a
+process that was stopped, cut off or suspended lets go by itself before a second one starts;
+what it writes later is refused by its token (G5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from oncron import _defaults as limits
+from oncron._clock import boot_us, wall_us
+from oncron._engine.door import Door
+from oncron._engine.spec import Settings, TaskSpec
+from oncron._engine.worker import Worker
+from oncron._model import Pulse, WorkerRecord
+from oncron.errors import StoreUnavailable
+
+log = logging.getLogger("oncron.keeper")
+
+
+class Keeper:
+    def __init__(
+        self,
+        door: Door,
+        settings: Settings,
+        me: Callable[[], WorkerRecord],
+        worker: Worker,
+        tasks: Mapping[str, TaskSpec],
+        *,
+        on_doubt: Callable[[bool], None],
+    ) -> None:
+        self._door, self._settings, self._me = door, settings, me
+        self._worker, self._tasks = worker, tasks
+        self._on_doubt = on_doubt
+        self._trusted_until = 0
+        self._beat = asyncio.Event()
+        self._wall_minus_boot = wall_us() - boot_us()
+        self._margin = settings.lease_for // 6
+
+    def trust(self, sent: int, lease_left: int) -> None:
+        """The store said at some moment after `sent` (boot clock) that the lease has this long to go."""
+        self._trusted_until = max(self._trusted_until, sent + lease_left)
+
+    def beat_now(self) -> None:
+        self._beat.set()
+
+    @property
+    def doubtful(self) -> bool:
+        return boot_us() > self._trusted_until - self._margin
+
+    async def once(self) -> Pulse:
+        """One heartbeat. Raises StoreUnavailable."""
+        worker = self._worker
+        held = worker.held
+        reports = [report for execution in list(worker.executions.values()) if (report := execution.report())]
+        sent = boot_us()
+        try:
+            pulse = await self._door(
+                lambda store: store.heartbeat(self._me(), self._settings.lease_for, held, reports),
+                deadline=min(limits.CALL_DEADLINE, max(500_000, self._settings.lease_for // 3)),
+            )
+        except StoreUnavailable:
+            for execution in worker.executions.values():
+                if execution.progress is not None or execution.checkpoint is not None:
+                    execution.reported = False
+            raise
+        self.trust(sent, pulse.lease_until - pulse.now)
+        self._heard(pulse)
+        return pulse
+
+    def _heard(self, pulse: Pulse) -> None:
+        for run_id in pulse.lost:
+            self._worker.lose(run_id)
+        for run_id in pulse.cancel:
+            execution = self._worker.executions.get(run_id)
+            if execution is not None and execution.stop_reason is None:
+                execution.ask_to_stop("cancelled")
+        for run in pulse.strays:
+            self._worker.accept(run)
+
+    async def run(self) -> None:
+        """Every third of a lease while anything is held, every twenty seconds when idle."""
+        while True:
+            try:
+                await self.once()
+            except StoreUnavailable:
+                pass
+            self._worker.forget_old()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        self._beat.clear()
+        holding = bool(self._worker.executions)
+        wait = self._settings.lease_for // 3 if holding else limits.IDLE_HEARTBEAT
+        if not self._door.up:
+            wait = min(wait, limits.SECOND // 2)
+        try:
+            async with asyncio.timeout(wait / 1_000_000):
+                await self._beat.wait()
+        except TimeoutError:
+            pass
+
+    async def watch(self) -> None:
+        """Notice that the lease can no longer be trusted, between heartbeats."""
+        step = max(20_000, self._settings.lease_for // 12)
+        while True:
+            await self._quiet_or(step)
+            self._look_at_clocks()
+            if self._worker.executions and self.doubtful:
+                self._doubt()
+            elif not self._worker.executions:
+                self._on_doubt(False)
+
+    async def _quiet_or(self, step: int) -> None:
+        """While nothing is held there is nothing to watch: sleep until something is."""
+        if not self._worker.executions:
+            await self._worker.busy.wait()
+            self._beat.set()
+        try:
+            async with asyncio.timeout(step / 1_000_000):
+                await self._worker.quiet.wait()
+        except TimeoutError:
+            pass
+
+    def _look_at_clocks(self) -> None:
+        """A jump between the two clocks of more than a third of a lease: a suspended machine, a restored
+        snapshot, a clock set by hand. What the lease is worth is then unknown until the store was asked."""
+        difference = wall_us() - boot_us()
+        if abs(difference - self._wall_minus_boot) > self._settings.lease_for // 3:
+            log.warning("the clocks of this machine jumped; leases are asked for again")
+            self._trusted_until = 0
+            self._beat.set()
+        self._wall_minus_boot = difference
+
+    def _doubt(self) -> None:
+        self._on_doubt(True)
+        self._beat.set()
+        for execution in list(self._worker.executions.values()):
+            spec = self._tasks.get(execution.run.task)
+            if spec is not None and spec.on_doubt == "continue":
+                continue
+            if execution.started and execution.stop_reason is None:
+                log.warning(
+                    "run %s of task %r is stopped: its lease could not be renewed in time",
+                    execution.run.id,
+                    execution.run.task,
+                    extra={"event": "lease.lost", "run": execution.run.id},
+                )
+                execution.ask_to_stop("doubt")

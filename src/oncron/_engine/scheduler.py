@@ -1,0 +1,391 @@
+"""The scheduler: lets every tick pass once, at its time.
+
+It keeps an agenda of what is due within a minute. At a tick, the replica that is *first* for
+the schedule's shard fires; the others look a few milliseconds later whether anything is still
+due (a lock-free read) and fire what is. Who is first is a matter of speed alone: the store's
+compare-and-set lets a tick pass once whoever comes (G1), refuses it before its time by the
+store's clock (G2), and a schedule whose first replica is dead is some milliseconds late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from oncron import _defaults as limits
+from oncron._clock import boot_us, from_us, nap_us
+from oncron._engine.door import Door
+from oncron._engine.shards import Shards
+from oncron._model import (
+    ClaimSpec,
+    Due,
+    Fired,
+    FireOutcome,
+    FirePlan,
+    FireResult,
+    GapReason,
+    RunRecord,
+    ScheduleRecord,
+    new_id,
+)
+from oncron._plan import next_tick, plan
+from oncron.errors import InvalidTrigger, StoreUnavailable
+from oncron.triggers import Trigger, parse
+
+log = logging.getLogger("oncron.scheduler")
+
+_HORIZON = limits.SLEEP_AT_MOST
+_REFRESH = _HORIZON * 3 // 4
+_CHUNK = 500
+_PAGE = 1000
+_LOOK_AFTER = 10_000
+"""The others look this long after the tick, plus their own hash."""
+_LOOK_SPREAD = 10_000
+_CROWD = 100
+_LOOK_PER_DUE = 100
+"""When more than a crowd is due, once more so much later for each of them."""
+_SPIN = 1_300
+"""An event loop wakes up to a millisecond late (its timers are in whole milliseconds): it is
+woken this much early and the rest is slept in the thread itself."""
+
+Say = Callable[..., None]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A schedule that is due soon, as far as this replica knows."""
+
+    row: ScheduleRecord
+    trigger: Trigger
+    revision: int
+    cursor: int
+    next_at: int
+    exact: bool
+    """Whether cursor and next_at are what the store has; otherwise another replica has fired since."""
+    mine: bool
+    wake_at: int = 0
+    left_to_first: bool = False
+
+
+class Scheduler:
+    """`reserve` says what `fire` may lease on the spot (None: nothing), `take` gets what it leased."""
+
+    def __init__(
+        self,
+        door: Door,
+        shards: Shards,
+        *,
+        reserve: Callable[[], ClaimSpec | None],
+        take: Callable[[ClaimSpec, Iterable[RunRecord], int, int], None],
+        left_due: Callable[[], None],
+        say: Say,
+    ) -> None:
+        self._door, self._shards, self._reserve, self._lease = door, shards, reserve, take
+        self._left_due, self._say = left_due, say
+        self._agenda: dict[str, Entry] = {}
+        self._heap: list[tuple[int, str]] = []
+        self._rows: dict[str, tuple[ScheduleRecord, Trigger]] = {}
+        self._unreadable: dict[str, int] = {}
+        self._wake = asyncio.Event()
+        self._stale = True
+        self._refresh_at = 0
+
+    def look_again(self) -> None:
+        """A schedule changed: read the agenda anew."""
+        self._stale = True
+        self._wake.set()
+
+    def regroup(self) -> None:
+        """The replicas changed: who is first is drawn anew."""
+        for entry in self._agenda.values():
+            entry.mine = self._shards.is_mine(entry.row.name)
+            self._put(entry)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreUnavailable; starting again continues where the store stands."""
+        self._stale = True
+        while True:
+            if self._stale or boot_us() >= self._refresh_at:
+                await self._refresh()
+            await self._sleep()
+            await self._turn()
+
+    # --- the agenda -------------------------------------------------------------------
+
+    async def _refresh(self) -> None:
+        """Read what is due within the horizon. Schedules not in the answer are left out again."""
+        self._stale = False
+        self._refresh_at = boot_us() + _REFRESH
+        horizon = self._door.clock.now_us() + _HORIZON
+        after: tuple[int, str] | None = None
+        seen: set[str] = set()
+        while True:
+            page = await self._door(
+                lambda store, after=after: store.due(horizon, after=after, exclude=tuple(self._unreadable), limit=_PAGE)
+            )
+            await self._take(page)
+            seen.update(due.name for due in page)
+            if len(page) < _PAGE:
+                break
+            after = (page[-1].next_at, page[-1].name)
+        for name in [name for name in self._agenda if name not in seen]:
+            del self._agenda[name]
+        self._rows = {name: row for name, row in self._rows.items() if name in self._agenda}
+
+    async def _take(self, dues: list[Due]) -> None:
+        """Bring the agenda's entries to what the store says."""
+        await self._learn([due for due in dues if not self._knows(due)])
+        for due in dues:
+            known = self._rows.get(due.name)
+            if known is None:
+                continue
+            row, trigger = known
+            before = self._agenda.get(due.name)
+            entry = Entry(
+                row=row,
+                trigger=trigger,
+                revision=due.revision,
+                cursor=due.cursor,
+                next_at=due.next_at,
+                exact=True,
+                mine=self._shards.is_mine(due.name),
+            )
+            self._agenda[due.name] = entry
+            self._put(entry)
+            if before is not None and before.cursor == due.cursor:
+                entry.left_to_first = before.left_to_first
+
+    def _knows(self, due: Due) -> bool:
+        known = self._rows.get(due.name)
+        return known is not None and known[0].revision == due.revision
+
+    async def _learn(self, dues: list[Due]) -> None:
+        """Fetch definitions. One that this release cannot read is left alone, shown, and kept
+        out of the way of the others; another replica may fire it."""
+        for at in range(0, len(dues), _CHUNK):
+            names = [due.name for due in dues[at : at + _CHUNK]]
+            for row in await self._door(lambda store, names=names: store.schedules(names)):
+                try:
+                    self._rows[row.name] = row, parse(row.definition.trigger)
+                except InvalidTrigger as error:
+                    self._rows.pop(row.name, None)
+                    self._agenda.pop(row.name, None)
+                    self._unreadable[row.name] = row.revision
+                    log.warning(
+                        "schedule %r cannot be read by this release and is left to others: %s",
+                        row.name,
+                        error,
+                        extra={"event": "schedule.unreadable", "schedule": row.name},
+                    )
+
+    def _put(self, entry: Entry) -> None:
+        entry.wake_at = entry.next_at if entry.mine else entry.next_at + self._look_delay()
+        heapq.heappush(self._heap, (entry.wake_at, entry.row.name))
+
+    def _look_delay(self) -> int:
+        return _LOOK_AFTER + self._shards.own_hash % _LOOK_SPREAD
+
+    # --- sleeping ---------------------------------------------------------------------
+
+    def _next_wake(self) -> int | None:
+        while self._heap:
+            at, name = self._heap[0]
+            entry = self._agenda.get(name)
+            if entry is not None and entry.wake_at == at:
+                return at
+            heapq.heappop(self._heap)
+        return None
+
+    async def _sleep(self) -> None:
+        """Until the next entry's time, a change, or the next refresh: whichever is first."""
+        clock = self._door.clock
+        at = self._next_wake()
+        until = self._refresh_at if at is None else min(self._refresh_at, clock.boot_at(at))
+        wait = until - boot_us() - _SPIN
+        if wait > 0 and not self._stale:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(wait / 1_000_000):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            else:
+                return
+        rest = until - boot_us()
+        if 0 < rest <= _SPIN:
+            nap_us(rest)
+
+    # --- firing -----------------------------------------------------------------------
+
+    async def _turn(self) -> None:
+        """Fire what is due: own exact entries at once, the others after a look at what is still due."""
+        now = self._door.clock.now_us()
+        mine: list[Entry] = []
+        look = False
+        while (at := self._next_wake()) is not None and at <= now:
+            _, name = heapq.heappop(self._heap)
+            entry = self._agenda[name]
+            if entry.mine and entry.exact:
+                mine.append(entry)
+            else:
+                look = True
+        if mine:
+            await self._fire(mine)
+        if look:
+            await self._look()
+
+    async def _look(self) -> None:
+        """What the first replica has not fired is still due: fire it. The rest is set to its next tick."""
+        now = self._door.clock.now_us()
+        still = await self._still_due(now)
+        for name, entry in list(self._agenda.items()):
+            if entry.next_at <= now and name not in still:
+                self._passed_by_another(entry, now)
+        entries = [self._agenda[name] for name in still if name in self._agenda]
+        others = [entry for entry in entries if not entry.mine]
+        if len(others) > _CROWD:
+            self._leave_to_first(others, now)
+        ready = [entry for entry in entries if entry.wake_at <= now + _SPIN]
+        if ready:
+            await self._fire(ready)
+
+    async def _still_due(self, now: int) -> set[str]:
+        """Read what is due now, into the agenda."""
+        still: set[str] = set()
+        after: tuple[int, str] | None = None
+        while True:
+            page = await self._door(
+                lambda store, after=after: store.due(now, after=after, exclude=tuple(self._unreadable), limit=_PAGE)
+            )
+            await self._take(page)
+            still.update(due.name for due in page)
+            if len(page) < _PAGE:
+                return still
+            after = (page[-1].next_at, page[-1].name)
+
+    def _leave_to_first(self, others: list[Entry], now: int) -> None:
+        """A crowd is due: its first replica is likely at work on it. Look again when it should be through."""
+        for entry in others:
+            if not entry.left_to_first:
+                entry.left_to_first = True
+                entry.wake_at = now + _LOOK_PER_DUE * len(others)
+                heapq.heappush(self._heap, (entry.wake_at, entry.row.name))
+
+    def _passed_by_another(self, entry: Entry, now: int) -> None:
+        next_at = next_tick(entry.row.definition, entry.trigger, now)
+        if next_at is None or next_at > now + _HORIZON:
+            del self._agenda[entry.row.name]
+            return
+        entry.next_at, entry.exact = next_at, False
+        self._put(entry)
+
+    async def _fire(self, entries: list[Entry]) -> None:
+        """One store step a chunk, two chunks at a time (a store with two connections uses both)."""
+        planned = self._planned(entries)
+        chunks = [planned[at : at + _CHUNK] for at in range(0, len(planned), _CHUNK)]
+        for at in range(0, len(chunks), 2):
+            await asyncio.gather(*(self._fire_chunk(chunk) for chunk in chunks[at : at + 2]))
+
+    def _planned(self, entries: list[Entry]) -> list[tuple[Entry, FirePlan]]:
+        now = self._door.clock.now_us()
+        planned: list[tuple[Entry, FirePlan]] = []
+        for entry in entries:
+            row = _as_seen(entry)
+            try:
+                made = plan(row, entry.trigger, now)
+            except Exception:  # one bad schedule must not stop the others
+                log.exception("schedule %r could not be planned and is left alone", row.name)
+                self._unreadable[row.name] = row.revision
+                self._agenda.pop(row.name, None)
+                continue
+            if made is None:
+                self._put(entry)
+            else:
+                planned.append((entry, made))
+        return planned
+
+    async def _fire_chunk(self, chunk: list[tuple[Entry, FirePlan]]) -> None:
+        plans = [made for _, made in chunk]
+        fire_id = new_id()
+        spec = self._reserve()
+        leases: tuple[RunRecord, ...] = ()
+        sent, lease_left = boot_us(), 0
+        try:
+            try:
+                fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
+            except StoreUnavailable:
+                # The outcome is unknown: the same fire_id asks again and brings the leases back (G7).
+                sent = boot_us()
+                fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
+            leases, lease_left = fired.leases, fired.lease_until - fired.now
+        finally:
+            if spec is not None:
+                self._lease(spec, leases, sent, lease_left)
+        self._settle(chunk, fired)
+
+    def _settle(self, chunk: list[tuple[Entry, FirePlan]], fired: Fired) -> None:
+        created = 0
+        for (entry, made), result in zip(chunk, fired.results, strict=True):
+            if result.outcome is FireOutcome.FIRED:
+                created += result.created
+                entry.cursor, entry.exact = made.new_cursor, True
+                self._advance(entry, made.next_at, fired.now)
+                self._tell(made, result)
+            elif result.outcome is FireOutcome.STALE:
+                entry.exact = False
+                self._lost_race(entry, made, fired.now)
+            else:
+                self._put(entry)
+        if created > len(fired.leases):
+            self._left_due()
+
+    def _advance(self, entry: Entry, next_at: int | None, now: int) -> None:
+        if next_at is None or next_at > now + _HORIZON:
+            self._agenda.pop(entry.row.name, None)
+        else:
+            entry.next_at = next_at
+            self._put(entry)
+
+    def _lost_race(self, entry: Entry, made: FirePlan, now: int) -> None:
+        """Another replica fired it (normal), or the row changed: the next look tells."""
+        log.debug(
+            "schedule %r: another replica fired", entry.row.name, extra={"event": "tick.lost", "schedule": made.name}
+        )
+        entry.next_at = made.next_at if made.next_at is not None and made.next_at > now else now + limits.SECOND
+        self._put(entry)
+
+    def _tell(self, made: FirePlan, result: FireResult) -> None:
+        for gap in made.gaps:
+            self._say("tick.missed", schedule=made.name, tick=_tick(gap.last), reason=f"{gap.reason} ({gap.count})")
+        if result.created:
+            for tick in made.ticks[-result.created :]:
+                self._say("tick.fired", schedule=made.name, tick=_tick(tick.tick), run=tick.run_id)
+        if result.skipped:
+            reason = result.reason or GapReason.OVERLAP
+            self._say("tick.skipped", schedule=made.name, tick=_tick(made.new_cursor), reason=reason.value)
+        for run_id in result.superseded:
+            self._say("run.skipped", schedule=made.name, run=run_id, reason="superseded")
+
+
+def _as_seen(entry: Entry) -> ScheduleRecord:
+    """The row with the cursor and next_at as the store had them last."""
+    row = entry.row
+    if (row.cursor, row.next_at, row.revision) == (entry.cursor, entry.next_at, entry.revision):
+        return row
+    return ScheduleRecord(
+        definition=row.definition,
+        status=row.status,
+        revision=entry.revision,
+        cursor=entry.cursor,
+        next_at=entry.next_at,
+        created_count=row.created_count,
+    )
+
+
+def _tick(instant: int) -> datetime:
+    return from_us(instant)

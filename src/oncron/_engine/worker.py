@@ -1,0 +1,343 @@
+"""The worker: claims due runs while it has free slots, executes them, records how they ended.
+
+A slot is taken from the reservation before a claim until the run's end is recorded, so what a
+worker holds is never more than `concurrency`, and a heartbeat lists all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+
+from oncron import _defaults as limits
+from oncron._clock import boot_us, sleep_us
+from oncron._engine.door import Door
+from oncron._engine.executor import Executor
+from oncron._engine.spec import Execution, Settings, TaskSpec
+from oncron._lifecycle import error_text, judge, released
+from oncron._model import (
+    ClaimSpec,
+    FinishResult,
+    FinishStatus,
+    Outcome,
+    OutcomeKind,
+    RunRecord,
+    RunState,
+    new_id,
+)
+from oncron.errors import StoreError, StoreUnavailable
+
+log = logging.getLogger("oncron.worker")
+
+Say = Callable[..., None]
+_BATCH = 500
+_SKIPPED_LOCKED = 20_000
+"""A claim that found due runs but got none met locks of others: again after this."""
+
+_EVENTS = {
+    RunState.SUCCEEDED: "run.succeeded",
+    RunState.FAILED: "run.failed",
+    RunState.LOST: "run.lost",
+    RunState.CANCELLED: "run.cancelled",
+    RunState.SKIPPED: "run.skipped",
+}
+
+
+class Worker:
+    def __init__(
+        self,
+        door: Door,
+        me: str,
+        settings: Settings,
+        tasks: Mapping[str, TaskSpec],
+        executor: Executor,
+        *,
+        trust: Callable[[int, int], None],
+        tell_others: Callable[[], None],
+        say: Say,
+    ) -> None:
+        self._door, self._me, self._settings, self._tasks = door, me, settings, tasks
+        self._executor, self._trust, self._tell_others, self._say = executor, trust, tell_others, say
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self.executions: dict[str, Execution] = {}
+        """By run id: everything this worker holds."""
+        self._ended: dict[tuple[str, int], int] = {}
+        """(run id, token) that were recorded lately: a late answer must not start them again."""
+        self._outcomes: dict[tuple[str, int], Outcome] = {}
+        self._reserved = 0
+        self._wake = asyncio.Event()
+        self._flush = asyncio.Event()
+        self.quiet = asyncio.Event()
+        """Set while nothing is held."""
+        self.quiet.set()
+        self.busy = asyncio.Event()
+        """Set while something is held."""
+        self._next_due: int | None = 0
+        self.accepting = False
+
+    # --- what is held -----------------------------------------------------------------
+
+    @property
+    def held(self) -> list[tuple[str, int]]:
+        return [(run_id, execution.run.token) for run_id, execution in self.executions.items()]
+
+    @property
+    def free(self) -> int:
+        return max(0, self._settings.concurrency - len(self.executions) - self._reserved)
+
+    def due_at(self, instant: int | None) -> None:
+        """Something may be claimable then (store time); None: nothing known."""
+        if instant is not None and (self._next_due is None or instant < self._next_due):
+            self._next_due = instant
+            self._wake.set()
+
+    def reserve(self) -> ClaimSpec | None:
+        """All free slots, for one claim; give them back with `take`."""
+        free = self.free
+        if not self.accepting or free == 0 or not self._tasks:
+            return None
+        self._reserved += free
+        return ClaimSpec(
+            claim_id=new_id(),
+            worker=self._me,
+            limit=free,
+            lease_for=self._settings.lease_for,
+            tasks=tuple(self._tasks),
+            queues=self._queue_order(),
+            max_running=tuple(
+                (spec.name, spec.max_running) for spec in self._tasks.values() if spec.max_running is not None
+            ),
+        )
+
+    def _queue_order(self) -> tuple[str, ...] | None:
+        queues = self._settings.queues
+        if not isinstance(queues, Mapping):
+            return queues
+        keys = {name: random.random() ** (1 / weight) for name, weight in queues.items()}
+        return tuple(sorted(keys, key=lambda name: -keys[name]))
+
+    def take(self, spec: ClaimSpec, runs: Iterable[RunRecord], sent: int, lease_left: int) -> None:
+        """The answer to a claim or a fire under this reservation (no runs if it failed)."""
+        self._reserved -= spec.limit
+        if lease_left > 0:
+            self._trust(sent, lease_left)
+        for run in runs:
+            self.accept(run)
+        self._wake.set()
+
+    def accept(self, run: RunRecord) -> None:
+        """Start a leased run, once per token: the same lease may be told by claim, by a repetition
+        and as a stray."""
+        held = self.executions.get(run.id)
+        if (run.id, run.token) in self._ended or (held is not None and held.run.token >= run.token):
+            return
+        execution = Execution(run=run, store_now=self._door.clock.now_us, claimed_at=self._door.clock.now_us())
+        if held is not None:
+            held.ask_to_stop("lease lost")
+        spec = self._tasks.get(run.task)
+        self.executions[run.id] = execution
+        self.quiet.clear()
+        self.busy.set()
+        self._say("run.claimed", schedule=run.schedule, run=run.id)
+        if spec is None or not self.accepting:
+            self._record(execution, released(run, "this worker cannot take it", started=False))
+            return
+        task = asyncio.get_running_loop().create_task(self._execute(execution, spec))
+        self._running[run.id] = task
+
+    async def _execute(self, execution: Execution, spec: TaskSpec) -> None:
+        run = execution.run
+        try:
+            outcome = await self._executor.run(execution, spec)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            log.exception("run %s of task %r could not be executed", run.id, run.task)
+            outcome = judge(run, error)
+        if self._running.get(run.id) is asyncio.current_task():
+            del self._running[run.id]
+        if outcome is None:
+            self._let_go(execution)
+        else:
+            self._record(execution, outcome)
+
+    def _record(self, execution: Execution, outcome: Outcome) -> None:
+        self._outcomes[outcome.run_id, outcome.token] = outcome
+        self._flush.set()
+
+    def _let_go(self, execution: Execution) -> None:
+        run = execution.run
+        if self.executions.get(run.id) is execution:
+            del self.executions[run.id]
+        self._ended[run.id, run.token] = boot_us()
+        if not self.executions:
+            self.quiet.set()
+            self.busy.clear()
+        self._wake.set()
+
+    def lose(self, run_id: str) -> None:
+        """The store says that the run is no longer this worker's."""
+        execution = self.executions.get(run_id)
+        if execution is None or execution.stop_reason == "lease lost":
+            return
+        self._say("lease.lost", schedule=execution.run.schedule, run=run_id)
+        log.warning("run %s of task %r: lease lost", run_id, execution.run.task, extra={"event": "lease.lost"})
+        execution.ask_to_stop("lease lost")
+        if self._outcomes.pop((run_id, execution.run.token), None) is not None:
+            self._let_go(execution)
+
+    # --- claiming ---------------------------------------------------------------------
+
+    async def claim_loop(self) -> None:
+        while True:
+            await self._wait_for_work()
+            spec = self.reserve()
+            if spec is None:
+                continue
+            await self._claim(spec)
+
+    async def _wait_for_work(self) -> None:
+        """Until a slot is free and something is due."""
+        while True:
+            self._wake.clear()
+            if self.accepting and self.free and self._tasks and self._next_due is not None:
+                wait = self._door.clock.boot_at(self._next_due) - boot_us()
+                if wait <= 0:
+                    return
+                wait = min(wait, limits.SLEEP_AT_MOST)
+            else:
+                wait = limits.SLEEP_AT_MOST
+            try:
+                async with asyncio.timeout(wait / 1_000_000):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _claim(self, spec: ClaimSpec) -> None:
+        runs: tuple[RunRecord, ...] = ()
+        lease_left = 0
+        self._next_due = None
+        sent = boot_us()
+        try:
+            try:
+                claimed = await self._door(lambda store: store.claim(spec))
+            except StoreUnavailable:
+                # The outcome is unknown: the same claim_id brings back what it leased (G7).
+                self._next_due = 0
+                sent = boot_us()
+                claimed = await self._door(lambda store: store.claim(spec))
+                self._next_due = None
+            runs, lease_left = claimed.runs, claimed.lease_until - claimed.now
+        finally:
+            self.take(spec, runs, sent, lease_left)
+        if len(runs) == spec.limit:
+            self.due_at(0)
+        elif claimed.next_due_at is not None:
+            floor = 0 if runs else claimed.now + _SKIPPED_LOCKED
+            self.due_at(max(claimed.next_due_at, floor))
+
+    # --- recording --------------------------------------------------------------------
+
+    async def finish_loop(self) -> None:
+        """Write outcomes together: while one batch is on its way the next one gathers. What could not
+        be written is kept and tried again, by its token: writing twice is harmless (G7)."""
+        while True:
+            if not self._outcomes:
+                self._flush.clear()
+                await self._flush.wait()
+            batch = list(itertools.islice(self._outcomes.values(), _BATCH))
+            try:
+                results = await self._door(lambda store, batch=batch: store.finish(batch))
+            except StoreUnavailable:
+                await sleep_us(100_000)
+                continue
+            except StoreError:
+                raise
+            except Exception as error:  # one bad outcome must not stop the others
+                log.exception("a batch of %d outcomes could not be written", len(batch))
+                await self._bisect(batch, error)
+                continue
+            self._settle(batch, results)
+
+    async def _bisect(self, batch: list[Outcome], error: Exception) -> None:
+        """Each alone; the one that cannot be written is written as failed, with the reason."""
+        for outcome in batch:
+            for attempt in (outcome, _unwritable(outcome, error)):
+                try:
+                    results = await self._door.persist(
+                        lambda store, attempt=attempt: store.finish([attempt]), limits.CALL_DEADLINE
+                    )
+                except StoreError:
+                    raise
+                except Exception:
+                    log.exception("the outcome of run %s could not be written", outcome.run_id)
+                else:
+                    self._settle([outcome], results)
+                    break
+            else:
+                self._settle([outcome], [])
+
+    def _settle(self, batch: list[Outcome], results: list[FinishResult]) -> None:
+        freed = False
+        by_id = {result.run_id: result for result in results}
+        for outcome in batch:
+            self._outcomes.pop((outcome.run_id, outcome.token), None)
+            execution = self.executions.get(outcome.run_id)
+            if execution is None or execution.run.token != outcome.token:
+                continue
+            self._let_go(execution)
+            result = by_id.get(outcome.run_id)
+            if result is not None:
+                freed = freed or result.freed
+                self._tell(execution, outcome, result)
+                self.due_at(result.due_at if result.state is RunState.PENDING else None)
+        if freed:
+            self.due_at(0)
+        if any(outcome.enqueue for outcome in batch) or (freed and not self.free):
+            self.due_at(0)
+            self._tell_others()
+
+    def _tell(self, execution: Execution, outcome: Outcome, result: FinishResult) -> None:
+        run = execution.run
+        if result.status is FinishStatus.LEASE_LOST:
+            self._say("lease.lost", schedule=run.schedule, run=run.id)
+        elif result.state is RunState.PENDING:
+            name = "run.retried" if outcome.kind is OutcomeKind.RETRY else "run.released"
+            self._say(name, schedule=run.schedule, run=run.id, reason=outcome.reason)
+        elif name := _EVENTS.get(result.state):
+            self._say(name, schedule=run.schedule, run=run.id, reason=outcome.reason)
+        log.debug("run %s of task %r: %s", run.id, run.task, result.state, extra={"run": run.id})
+
+    # --- stopping ---------------------------------------------------------------------
+
+    def forget_old(self) -> None:
+        """Drop the memory of ends that no late answer can still be about."""
+        before = boot_us() - 60 * limits.SECOND
+        self._ended = {key: at for key, at in self._ended.items() if at > before}
+
+    def wind_down(self) -> None:
+        """Claim no more; tell what runs that it should come to an end."""
+        self.accepting = False
+        for execution in self.executions.values():
+            execution.stop.set()
+
+    def stop_all(self) -> None:
+        for execution in list(self.executions.values()):
+            execution.ask_to_stop("stopped")
+
+    @property
+    def unfinished(self) -> list[RunRecord]:
+        return [execution.run for execution in self.executions.values()]
+
+
+def _unwritable(outcome: Outcome, error: Exception) -> Outcome:
+    return Outcome(
+        run_id=outcome.run_id,
+        token=outcome.token,
+        kind=OutcomeKind.FAILED,
+        error=error_text(error),
+        reason=f"its end ({outcome.kind}) could not be written: {type(error).__name__}",
+    )
