@@ -126,7 +126,8 @@ class Schedules(Leases):
                 return Fired(results=tuple(results), now=at)
             held += self._take(created, claim, at)
             until = self._renew(claim.worker, claim.lease_for, at) if held else 0
-            return Fired(results=tuple(results), now=at, leases=tuple(held), lease_until=until)
+            leases = self._in_claim_order(held, claim)
+            return Fired(results=tuple(results), now=at, leases=tuple(leases), lease_until=until)
 
     def _repeated(self, plan: FirePlan, fire_id: str) -> LastFire | None:
         """The firing that this call repeats: the same id, and nothing has happened since (G7)."""
