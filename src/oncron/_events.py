@@ -8,14 +8,37 @@ from datetime import datetime
 from oncron._model import Record
 
 NAMES = frozenset(
-    """tick.fired tick.skipped tick.missed
-    run.enqueued run.claimed run.started run.succeeded run.failed run.retried run.lost run.cancelled run.skipped
-    run.released run.overrun
-    lease.lost
-    schedule.declared schedule.changed schedule.paused schedule.resumed schedule.removed schedule.dormant
-    schedule.overdue schedule.flapped
-    worker.started worker.stopped worker.dead
-    store.lost store.back store.rolled_back""".split()
+    (
+        "tick.fired",
+        "tick.skipped",
+        "tick.missed",
+        "run.enqueued",
+        "run.claimed",
+        "run.started",
+        "run.succeeded",
+        "run.failed",
+        "run.retried",
+        "run.lost",
+        "run.cancelled",
+        "run.skipped",
+        "run.released",
+        "run.overrun",
+        "lease.lost",
+        "schedule.declared",
+        "schedule.changed",
+        "schedule.paused",
+        "schedule.resumed",
+        "schedule.removed",
+        "schedule.dormant",
+        "schedule.overdue",
+        "schedule.flapped",
+        "worker.started",
+        "worker.stopped",
+        "worker.dead",
+        "store.lost",
+        "store.back",
+        "store.rolled_back",
+    )
 )
 
 

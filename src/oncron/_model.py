@@ -81,7 +81,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the frozen records: comparable, JSON by msgspec. Each says `kw_only` again: it is not inherited."""
 
 
-class Definition(Record, kw_only=True):
+class Definition(Record, frozen=True, kw_only=True):
     """What a schedule is, as written in code or put by API. Equal text, equal schedule."""
 
     name: str
@@ -123,7 +123,7 @@ class Definition(Record, kw_only=True):
         return (self.trigger, self.start_at, self.end_at) == (other.trigger, other.start_at, other.end_at)
 
 
-class ScheduleRecord(Record, kw_only=True):
+class ScheduleRecord(Record, frozen=True, kw_only=True):
     """A schedule's row: its definition and how far its ticks are settled."""
 
     definition: Definition
@@ -145,7 +145,7 @@ class ScheduleRecord(Record, kw_only=True):
         return self.definition.name
 
 
-class Gap(Record, kw_only=True):
+class Gap(Record, frozen=True, kw_only=True):
     """Ticks in [first, last] that were passed without a run. `count` may be 0 (the cursor
     was moved on purpose over a stretch that owed nothing)."""
 
@@ -159,7 +159,7 @@ class Gap(Record, kw_only=True):
     created_at: int = 0
 
 
-class TickRun(Record, kw_only=True):
+class TickRun(Record, frozen=True, kw_only=True):
     """One tick that shall become a run."""
 
     run_id: str
@@ -169,7 +169,7 @@ class TickRun(Record, kw_only=True):
     missed_count: int = 0
 
 
-class FirePlan(Record, kw_only=True):
+class FirePlan(Record, frozen=True, kw_only=True):
     """What one schedule's due ticks become; made from a row that was read, so it names
     the revision and cursor that it saw. Every tick and gap lies in (seen_cursor, new_cursor]."""
 
@@ -188,7 +188,7 @@ class FireOutcome(StrEnum):
     EARLY = "early"
 
 
-class FireResult(Record, kw_only=True):
+class FireResult(Record, frozen=True, kw_only=True):
     """What became of one plan. `skipped` ticks were refused by `reason` and recorded as a gap."""
 
     name: str
@@ -201,7 +201,7 @@ class FireResult(Record, kw_only=True):
     """Running runs that were asked to stop (overlap="cancel")."""
 
 
-class RunRecord(Record, kw_only=True):
+class RunRecord(Record, frozen=True, kw_only=True):
     """A run's row: the durable record that a tick, or a call, asked for work."""
 
     id: str
@@ -267,7 +267,7 @@ class RunRecord(Record, kw_only=True):
         return self.created_at if self.tick is None else self.tick
 
 
-class NewRun(Record, kw_only=True):
+class NewRun(Record, frozen=True, kw_only=True):
     """A run to be enqueued. The caller makes the id (`new_run_id`), so repeating is harmless."""
 
     id: str
@@ -289,7 +289,7 @@ class NewRun(Record, kw_only=True):
     reason: str | None = None
 
 
-class EnqueueResult(Record, kw_only=True):
+class EnqueueResult(Record, frozen=True, kw_only=True):
     """`run` is the new one, or the open one that has the unique key (`is_new` False), or,
     with `occupied`, the run that has the schedule's place: nothing was written."""
 
@@ -298,7 +298,7 @@ class EnqueueResult(Record, kw_only=True):
     occupied: bool = False
 
 
-class ClaimSpec(Record, kw_only=True):
+class ClaimSpec(Record, frozen=True, kw_only=True):
     """Who claims what. `claim_id` makes a repetition return the same leases."""
 
     claim_id: str
@@ -313,7 +313,7 @@ class ClaimSpec(Record, kw_only=True):
     """(task, live leases at most, fleet-wide)."""
 
 
-class Claimed(Record, kw_only=True):
+class Claimed(Record, frozen=True, kw_only=True):
     runs: tuple[RunRecord, ...]
     now: int
     lease_until: int
@@ -321,7 +321,7 @@ class Claimed(Record, kw_only=True):
     """When something claimable under this spec will be due that is not yet."""
 
 
-class Fired(Record, kw_only=True):
+class Fired(Record, frozen=True, kw_only=True):
     results: tuple[FireResult, ...]
     """One per plan, in the order given."""
     now: int
@@ -339,7 +339,7 @@ class OutcomeKind(StrEnum):
     RELEASED = "released"
 
 
-class Outcome(Record, kw_only=True):
+class Outcome(Record, frozen=True, kw_only=True):
     """How one claim ended, by its token."""
 
     run_id: str
@@ -365,7 +365,7 @@ class FinishStatus(StrEnum):
     LEASE_LOST = "lease_lost"
 
 
-class FinishResult(Record, kw_only=True):
+class FinishResult(Record, frozen=True, kw_only=True):
     run_id: str
     status: FinishStatus
     state: RunState
@@ -375,7 +375,7 @@ class FinishResult(Record, kw_only=True):
     due_at: int | None = None
 
 
-class Report(Record, kw_only=True):
+class Report(Record, frozen=True, kw_only=True):
     """What a running run says with the next heartbeat."""
 
     run_id: str
@@ -384,7 +384,7 @@ class Report(Record, kw_only=True):
     checkpoint: str | None = None
 
 
-class WorkerRecord(Record, kw_only=True):
+class WorkerRecord(Record, frozen=True, kw_only=True):
     id: str
     host: str = ""
     pid: int = 0
@@ -397,7 +397,7 @@ class WorkerRecord(Record, kw_only=True):
     """Of "scheduler", "worker"."""
 
 
-class Pulse(Record, kw_only=True):
+class Pulse(Record, frozen=True, kw_only=True):
     """The answer to a heartbeat."""
 
     now: int
@@ -409,7 +409,7 @@ class Pulse(Record, kw_only=True):
     """Leased to this worker but not listed: the answer that brought them was lost."""
 
 
-class Poll(Record, kw_only=True):
+class Poll(Record, frozen=True, kw_only=True):
     """The one idle question: has anything changed, is anything due?"""
 
     now: int
@@ -425,14 +425,14 @@ class Poll(Record, kw_only=True):
     or a worker to drop."""
 
 
-class Due(Record, kw_only=True):
+class Due(Record, frozen=True, kw_only=True):
     name: str
     revision: int
     cursor: int
     next_at: int
 
 
-class Change(Record, kw_only=True):
+class Change(Record, frozen=True, kw_only=True):
     """A new or changed schedule row; the same compare-and-set step as a FirePlan.
 
     `seen_revision=None`: there must be no row of that name yet."""
@@ -448,7 +448,7 @@ class Change(Record, kw_only=True):
     note: str = ""
 
 
-class Changed(Record, kw_only=True):
+class Changed(Record, frozen=True, kw_only=True):
     """`record` is the row as it stands after the call; `changed` False means the row was not
     as seen (stale): read again and plan again."""
 
@@ -457,7 +457,7 @@ class Changed(Record, kw_only=True):
     record: ScheduleRecord | None
 
 
-class Reaped(Record, kw_only=True):
+class Reaped(Record, frozen=True, kw_only=True):
     """Runs whose worker's lease had expired, as they are now (pending, lost or cancelled)."""
 
     runs: tuple[RunRecord, ...]
@@ -465,7 +465,7 @@ class Reaped(Record, kw_only=True):
     """Workers that were dropped because nothing of theirs is left."""
 
 
-class RunFilter(Record, kw_only=True):
+class RunFilter(Record, frozen=True, kw_only=True):
     """Newest first; every field that is not None must match."""
 
     schedule: str | None = None
@@ -478,7 +478,7 @@ class RunFilter(Record, kw_only=True):
     limit: int = 100
 
 
-class Stats(Record, kw_only=True):
+class Stats(Record, frozen=True, kw_only=True):
     now: int
     schedules: dict[str, int]
     """Number of schedules by status."""
@@ -525,9 +525,7 @@ def checked_name(name: Any, what: str) -> str:
     name = unicodedata.normalize("NFC", name)
     if not 1 <= len(name) <= limits.NAME_CHARS:
         shown = name[:40] + "..." if len(name) > 40 else name
-        raise InvalidOption(
-            f"{what} name {shown!r} has {len(name)} characters; give it 1 to {limits.NAME_CHARS}"
-        )
+        raise InvalidOption(f"{what} name {shown!r} has {len(name)} characters; give it 1 to {limits.NAME_CHARS}")
     bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs")), None)
     if bad is not None:
         raise InvalidOption(f"{what} name {name!r} holds the control character U+{ord(bad):04X}; leave it out")

@@ -64,9 +64,9 @@ from oncron._model import (
     ClaimSpec,
     Due,
     EnqueueResult,
+    FinishResult,
     Fired,
     FirePlan,
-    FinishResult,
     Gap,
     NewRun,
     Outcome,
@@ -264,7 +264,9 @@ class Reader(Protocol):
         """Rows by name order, removed ones too; with `names` only those that exist."""
         ...
 
-    async def gaps(self, schedule: str, *, since: int | None = None, until: int | None = None, limit: int = 100) -> list[Gap]:
+    async def gaps(
+        self, schedule: str, *, since: int | None = None, until: int | None = None, limit: int = 100
+    ) -> list[Gap]:
         """Newest first; those that touch [since, until]."""
         ...
 

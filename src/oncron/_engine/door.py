@@ -103,12 +103,16 @@ class Door:
 
     async def persist(self, work: Callable[[ReadableStore], Awaitable[T]], within: int) -> T:
         """Repeat a call until it succeeds or `within` has passed. Only for repeatable work (G7)."""
+        deadline = min(within, limits.CALL_DEADLINE)
+        return await self.keep_trying(lambda: self(work, deadline=deadline), within)
+
+    async def keep_trying(self, call: Callable[[], Awaitable[T]], within: int) -> T:
+        """Repeat something that calls through this door while the store is unavailable."""
         until = boot_us() + within
         pause = 50_000
         while True:
-            left = until - boot_us()
             try:
-                return await self(work, deadline=max(100_000, min(left, limits.CALL_DEADLINE)))
+                return await call()
             except StoreUnavailable:
                 if boot_us() + pause >= until:
                     raise

@@ -311,7 +311,7 @@ class _Replica:
     # --- start ------------------------------------------------------------------------
 
     async def start(self) -> None:
-        await self._door.persist(lambda store: self._keeper.once(), limits.CALL_DEADLINE)
+        await self._door.keep_trying(self._keeper.once, limits.CALL_DEADLINE)
         await self._declare_all()
         self._engine.say("worker.started")
         self.worker.accepting = self._runs_worker

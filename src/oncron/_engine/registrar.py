@@ -129,7 +129,7 @@ async def pause(store: ReadableStore, name: str, note: str = "") -> ScheduleReco
     """No ticks from now on; what was owed before is settled first. Pausing twice keeps the first note
     unless another is given. Raises NotFound."""
 
-    def wanted(row: ScheduleRecord, now: int) -> Change | None:
+    def wanted(row: ScheduleRecord, _now: int) -> Change | None:
         if row.status is Status.PAUSED and note in ("", row.note):
             return None
         return paused_plan(row, note or row.note)
@@ -161,7 +161,7 @@ async def put(store: ReadableStore, definition: Definition) -> ScheduleRecord:
 async def remove(store: ReadableStore, name: str) -> ScheduleRecord:
     """No ticks ever again under this definition; the cursor stays as a tombstone (G1). What was owed is
     settled. Raises NotFound."""
-    return await _change(store, name, lambda row, now: paused_plan(row, row.note, Status.REMOVED), settle=True)
+    return await _change(store, name, lambda row, _now: paused_plan(row, row.note, Status.REMOVED), settle=True)
 
 
 def trigger_of(row: ScheduleRecord) -> Trigger:

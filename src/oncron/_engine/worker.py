@@ -143,7 +143,7 @@ class Worker:
         self.busy.set()
         self._say("run.claimed", schedule=run.schedule, run=run.id)
         if spec is None or not self.accepting:
-            self._record(execution, released(run, "this worker cannot take it", started=False))
+            self._record(released(run, "this worker cannot take it", started=False))
             return
         task = asyncio.get_running_loop().create_task(self._execute(execution, spec))
         self._running[run.id] = task
@@ -162,9 +162,9 @@ class Worker:
         if outcome is None:
             self._let_go(execution)
         else:
-            self._record(execution, outcome)
+            self._record(outcome)
 
-    def _record(self, execution: Execution, outcome: Outcome) -> None:
+    def _record(self, outcome: Outcome) -> None:
         self._outcomes[outcome.run_id, outcome.token] = outcome
         self._flush.set()
 
