@@ -4,12 +4,12 @@
 text that `str()` writes.
 """
 
-from .calendar import daily, monthly, weekly
-from .cron import cron
-from .every import every
-from .once import once
-from .parse import parse
-from .trigger import Trigger
-from .zones import tzdata_version
+from oncron.triggers.calendar import daily, monthly, weekly
+from oncron.triggers.cron import cron
+from oncron.triggers.every import every
+from oncron.triggers.once import once
+from oncron.triggers.parse import parse
+from oncron.triggers.trigger import Trigger
+from oncron.triggers.zones import tzdata_version
 
 __all__ = ["Trigger", "cron", "daily", "every", "monthly", "once", "parse", "tzdata_version", "weekly"]

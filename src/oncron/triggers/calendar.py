@@ -9,12 +9,11 @@ from functools import lru_cache
 from typing import Final, Literal, get_args
 
 from oncron.errors import InvalidTrigger
-
-from . import words
-from .days import CYCLE_DAYS, CYCLE_MONTHS, EPOCH_DAY, DayGrid, DayRule, EveryDay, MonthGrid, WeekGrid
-from .local import Fold, Gap, LocalTrigger, check_options
-from .text import Value, one_or_list, write
-from .times import ListedTimes
+from oncron.triggers import words
+from oncron.triggers.days import CYCLE_DAYS, CYCLE_MONTHS, EPOCH_DAY, DayGrid, DayRule, EveryDay, MonthGrid, WeekGrid
+from oncron.triggers.local import Fold, Gap, LocalTrigger, check_options
+from oncron.triggers.text import Value, one_or_list, write
+from oncron.triggers.times import ListedTimes
 
 At = str | time | Sequence[str | time]
 """A time of day, `"HH:MM"`, `"HH:MM:SS"` or a `time`, or several."""

@@ -7,13 +7,23 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from oncron.errors import InvalidTrigger
-
-from . import hashed, words
-from .days import DayRule, cron_days
-from .fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Field, FieldKind, FieldRefused, parse_field
-from .local import Fold, Gap, LocalTrigger, check_options
-from .text import write
-from .times import TimesOfDay, times_of_fields
+from oncron.triggers import hashed, words
+from oncron.triggers.days import DayRule, cron_days
+from oncron.triggers.fields import (
+    DAY,
+    HOUR,
+    MINUTE,
+    MONTH,
+    SECOND,
+    WEEKDAY,
+    Field,
+    FieldKind,
+    FieldRefused,
+    parse_field,
+)
+from oncron.triggers.local import Fold, Gap, LocalTrigger, check_options
+from oncron.triggers.text import write
+from oncron.triggers.times import TimesOfDay, times_of_fields
 
 LONGEST_EXPRESSION: Final = 256
 
@@ -43,12 +53,11 @@ class CronFields(NamedTuple):
 class CronTrigger(LocalTrigger):
     """A cron expression in a zone. Made by `cron`."""
 
-    __slots__ = ("_expression", "_texts", "fields")
+    __slots__ = ("_expression", "_texts")
 
     def __init__(
         self,
         texts: tuple[str, ...],
-        fields: CronFields,
         days: DayRule,
         times: TimesOfDay,
         expression: str,
@@ -57,9 +66,9 @@ class CronTrigger(LocalTrigger):
         gap: Gap,
         fold: Fold,
     ) -> None:
-        fixed = not (fields.second.starred or fields.minute.starred or fields.hour.starred)
+        fixed = not (texts[0][0] == "*" or texts[1][0] == "*" or texts[2][0] == "*")
         super().__init__(days, times, timezone=timezone, gap=gap, fold=fold, fixed=fixed)
-        self._texts, self.fields, self._expression = texts, fields, expression
+        self._texts, self._expression = texts, expression
         self._text = _text(expression, texts, timezone, gap, fold)
 
     @property
@@ -77,7 +86,6 @@ class CronTrigger(LocalTrigger):
             return self
         return CronTrigger(
             self._texts,
-            self.fields,
             self._days,
             self._times,
             self._expression,
@@ -92,9 +100,15 @@ class CronTrigger(LocalTrigger):
     def warnings(self) -> list[str]:
         return words.cron_warnings(self)
 
-    def field_texts(self) -> tuple[str, ...]:
-        """The texts of the six fields."""
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of the six fields, seconds first."""
         return self._texts
+
+    @property
+    def fields(self) -> CronFields:
+        """The six fields, parsed."""
+        return CronFields(*(parse_field(kind, text) for kind, text in zip(_KINDS, self._texts, strict=True)))
 
 
 class HashedCron(CronTrigger):
@@ -157,11 +171,12 @@ def _build(
     unresolved = ("H" in expression or "h" in expression) and any(map(hashed.is_hashed, texts))
     shown = expression.strip(" \t").lower() if "@" in expression else " ".join(texts[1:] if texts[0] == "0" else texts)
     try:
-        fields, days, times = _compile(_sample(texts) if unresolved else texts)
+        sample = _sample(texts) if unresolved else texts
+        times, days = _times(*sample[:3]), _days(*sample[3:])
     except _AtField as refused:
         raise InvalidTrigger(refused.reason, expression=given, field=refused.field, mend=refused.mend) from None
     made = HashedCron if unresolved else CronTrigger
-    return made(texts, fields, days, times, shown, timezone=timezone, gap=gap, fold=fold)
+    return made(texts, days, times, shown, timezone=timezone, gap=gap, fold=fold)
 
 
 def _sample(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -181,16 +196,18 @@ class _AtField(Exception):
         super().__init__(reason)
 
 
-@lru_cache(maxsize=4096)
-def _compile(texts: tuple[str, ...]) -> tuple[CronFields, DayRule, TimesOfDay]:
-    parsed: list[Field] = []
-    for kind, text in zip(_KINDS, texts, strict=True):
-        parsed.append(_parse(kind, text))
-    fields = CronFields(*parsed)
-    days = cron_days(fields.day, fields.month.mask, fields.weekday)
-    if days is None:
+@lru_cache(maxsize=8192)
+def _days(day: str, month: str, weekday: str) -> DayRule:
+    rule = cron_days(_parse(DAY, day), _parse(MONTH, month).mask, _parse(WEEKDAY, weekday))
+    if rule is None:
         raise _AtField("day of month", "no such date ever occurs", "give a day that the month has")
-    return fields, days, times_of_fields(fields.hour.mask, fields.minute.mask, fields.second.mask)
+    return rule
+
+
+@lru_cache(maxsize=8192)
+def _times(second: str, minute: str, hour: str) -> TimesOfDay:
+    second_mask, minute_mask = _parse(SECOND, second).mask, _parse(MINUTE, minute).mask
+    return times_of_fields(_parse(HOUR, hour).mask, minute_mask, second_mask)
 
 
 def _parse(kind: FieldKind, text: str) -> Field:

@@ -12,7 +12,7 @@ from datetime import date
 from functools import lru_cache
 from typing import Protocol
 
-from .fields import Field, LastDay, LastWeekday, LastWorkday, NearestWorkday, Special
+from oncron.triggers.fields import Field, LastDay, LastWeekday, LastWorkday, NearestWorkday, Special
 
 EPOCH_DAY = 719_163
 """The proleptic ordinal of 1970-01-01."""
@@ -76,7 +76,7 @@ class Weekdays:
 class CronDays:
     """The day-of-month, month and day-of-week fields of a cron expression together."""
 
-    __slots__ = ("_both", "_days", "_masks", "_months", "_weekdays")
+    __slots__ = ("_both", "_days", "_found", "_masks", "_months", "_weekdays")
 
     def __init__(self, days: Field, months: int, weekdays: Field) -> None:
         self._days, self._weekdays, self._months = days, weekdays, months
@@ -84,10 +84,19 @@ class CronDays:
         # do not are alternatives.
         self._both = days.starred or weekdays.starred
         self._masks: dict[int, int] = {}
+        # The last question and its answer: the same answer holds for every day in between.
+        self._found = (0, -1)
 
     def next_day(self, day: int) -> int:
+        asked, found = self._found
+        if not asked <= day <= found:
+            found = self._search(day)
+            self._found = (day, found)
+        return found
+
+    def _search(self, day: int) -> int:
         if not FIRST_DAY <= day <= LAST_DAY:
-            return NO_DAY if day > LAST_DAY else self.next_day(FIRST_DAY)
+            return NO_DAY if day > LAST_DAY else self._search(FIRST_DAY)
         at = date.fromordinal(day + EPOCH_DAY)
         year, month = at.year, at.month
         first = day - at.day + 1
@@ -187,7 +196,6 @@ def _workday_near(day: int, length: int, first: int) -> int:
     return day
 
 
-@lru_cache(maxsize=8192)
 def cron_days(days: Field, months: int, weekdays: Field) -> DayRule | None:
     """The rule of three cron fields; None if no such date exists."""
     plain = not days.specials and not weekdays.specials

@@ -9,11 +9,10 @@ from typing import Never
 
 from oncron._clock import EPOCH, SECOND, from_us
 from oncron.errors import InvalidTrigger
-
-from . import words
-from .hashed import draw, seed_of
-from .text import Value, write
-from .trigger import MAX_US, MIN_US, Trigger, instant_us
+from oncron.triggers import words
+from oncron.triggers.hashed import draw, seed_of
+from oncron.triggers.text import Value, write
+from oncron.triggers.trigger import MAX_US, MIN_US, Trigger, instant_us
 
 Interval = timedelta | float | Decimal
 """A timedelta, or a number of seconds."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from .fields import FieldKind, FieldRefused
+from oncron.triggers.fields import FieldKind, FieldRefused
 
 _HASHED = re.compile(r"H(?:\((\d{1,3})-(\d{1,3})\))?(?:/(\d{1,3}))?", re.IGNORECASE)
 

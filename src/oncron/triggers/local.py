@@ -22,11 +22,10 @@ from bisect import bisect_right
 from typing import Literal, get_args
 
 from oncron.errors import InvalidTrigger
-
-from .days import NO_DAY, DayRule
-from .times import TimesOfDay
-from .trigger import MAX_US, MIN_US, Trigger
-from .zones import LAST_SECOND, Zone, load_zone
+from oncron.triggers.days import NO_DAY, DayRule
+from oncron.triggers.times import TimesOfDay
+from oncron.triggers.trigger import MAX_US, MIN_US, Trigger
+from oncron.triggers.zones import LAST_SECOND, Zone, load_zone
 
 Gap = Literal["next", "skip", "shift"]
 Fold = Literal["first", "second", "both"]
@@ -91,7 +90,7 @@ class LocalTimes:
             if index and self._fixed and second < jumps[index - 1] + _LIMIT:
                 after, moved = self._past_jump(second, index)
             local = self._next_local(after + offset)
-            found = local - offset if local - offset < moved else moved
+            found = min(moved, local - offset)
             if found >= zone.until and found <= LAST_SECOND:
                 zone.reach(found)
             end = jumps[index] if index < len(jumps) else _NEVER

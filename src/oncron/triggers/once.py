@@ -6,14 +6,13 @@ from bisect import bisect_right
 from datetime import datetime
 
 from oncron.errors import InvalidTrigger
-
-from . import words
-from .days import EPOCH_DAY, OneDay
-from .every import instant_text
-from .local import Fold, Gap, LocalTimes, check_options
-from .text import write
-from .times import ListedTimes
-from .trigger import Trigger, instant_us
+from oncron.triggers import words
+from oncron.triggers.days import EPOCH_DAY, OneDay
+from oncron.triggers.every import instant_text
+from oncron.triggers.local import Fold, Gap, LocalTimes, check_options
+from oncron.triggers.text import write
+from oncron.triggers.times import ListedTimes
+from oncron.triggers.trigger import Trigger, instant_us
 
 MOST_INSTANTS = 1_000
 

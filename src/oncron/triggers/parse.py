@@ -9,13 +9,12 @@ from functools import lru_cache
 from typing import Any, cast
 
 from oncron.errors import InvalidTrigger
-
-from .calendar import daily, monthly, weekly
-from .cron import cron
-from .every import bound_between, every
-from .once import once
-from .text import Call, Value, read
-from .trigger import Trigger
+from oncron.triggers.calendar import daily, monthly, weekly
+from oncron.triggers.cron import cron
+from oncron.triggers.every import bound_between, every
+from oncron.triggers.once import once
+from oncron.triggers.text import Call, Value, read
+from oncron.triggers.trigger import Trigger
 
 
 def parse(text: str) -> Trigger:

@@ -17,9 +17,9 @@ Value = str | bool | int | Decimal | list["Value"]
 
 LONGEST_TEXT = 65_536
 
-_TOKEN = re.compile(
-    r'[ ]*(?:(?P<string>"[^"\\]*")|(?P<number>-?\d{1,18}(?:\.\d{1,18})?)|(?P<word>True|False)|(?P<key>[a-z_]{1,32})=|(?P<mark>[\[\](),]))'
-)
+_ATOM = r'"[^"\\]*"|-?\d{1,18}(?:\.\d{1,18})?|True|False'
+_ARGUMENT = re.compile(rf"(?:([a-z]{{1,16}})=)?(?:({_ATOM})|\[((?:{_ATOM})(?:, (?:{_ATOM}))*)\])(, |\)\Z)", re.ASCII)
+_ATOMS = re.compile(_ATOM, re.ASCII)
 _HEAD = re.compile(r"([a-z]{1,16})\(")
 
 
@@ -59,78 +59,40 @@ def read(text: object) -> Call:
     if len(text) > LONGEST_TEXT:
         raise InvalidTrigger(f"longer than {LONGEST_TEXT} characters", expression=text)
     head = _HEAD.match(text)
-    if head is None or not text.endswith(")"):
-        raise InvalidTrigger(
-            "not the text of a trigger", expression=text, mend='write kind(...), cron("0 3 * * *") for instance'
-        )
-    return _Reader(text, head.end()).call(head[1])
-
-
-class _Reader:
-    def __init__(self, text: str, at: int) -> None:
-        self._text, self._at = text, at
-
-    def call(self, kind: str) -> Call:
-        arguments: list[Value] = []
-        options: dict[str, Value] = {}
-        closed = self._peek() == ")"
-        while not closed:
-            key, value = self._argument()
-            if key is None and not options:
-                arguments.append(value)
-            elif key is not None and key not in options:
-                options[key] = value
-            else:
-                raise self._refused("an option twice, or a plain argument after an option")
-            closed = self._mark(",", ")") == ")"
-        else:
-            if not arguments and not options:
-                self._mark(")")
-        if self._at != len(self._text):
-            raise self._refused("text after the closing parenthesis")
-        return Call(kind, tuple(arguments), options)
-
-    def _argument(self) -> tuple[str | None, Value]:
-        match = self._token()
-        key = match["key"]
-        if key is not None:
-            match = self._token()
-        return key, self._value(match, nested=False)
-
-    def _value(self, match: re.Match[str], *, nested: bool) -> Value:
-        if match["string"] is not None:
-            return match["string"][1:-1]
-        if match["number"] is not None:
-            return Decimal(match["number"]) if "." in match["number"] else int(match["number"])
-        if match["word"] is not None:
-            return match["word"] == "True"
-        if match["mark"] == "[" and not nested:
-            items: list[Value] = []
-            while True:
-                items.append(self._value(self._token(), nested=True))
-                if self._mark(",", "]") == "]":
-                    return items
-        raise self._refused("a value is a text in double quotes, a number, or a list of these")
-
-    def _mark(self, *marks: str) -> str:
-        match = self._token()
-        if match["mark"] not in marks:
-            raise self._refused(f"expected {' or '.join(marks)}")
-        return match["mark"]
-
-    def _peek(self) -> str:
-        return self._text[self._at : self._at + 1]
-
-    def _token(self) -> re.Match[str]:
-        match = _TOKEN.match(self._text, self._at)
+    if head is None:
+        raise _refused(text, 0)
+    arguments: list[Value] = []
+    options: dict[str, Value] = {}
+    at = head.end()
+    while at < len(text):
+        match = _ARGUMENT.match(text, at)
         if match is None:
-            raise self._refused("neither text, number, list nor option")
-        self._at = match.end()
-        return match
+            raise _refused(text, at)
+        key, atom, items, _ = match.groups()
+        value = _atom(atom) if atom is not None else [_atom(item) for item in _ATOMS.findall(items)]
+        if key is None and not options:
+            arguments.append(value)
+        elif key is not None and key not in options:
+            options[key] = value
+        else:
+            raise _refused(text, at)
+        at = match.end()
+    if not text.endswith(")"):
+        raise _refused(text, at)
+    return Call(head[1], tuple(arguments), options)
 
-    def _refused(self, reason: str) -> InvalidTrigger:
-        return InvalidTrigger(
-            f"at character {self._at}: {reason}",
-            expression=self._text,
-            mend='write kind(...), cron("0 3 * * *") for instance',
-        )
+
+def _atom(text: str) -> Value:
+    if text[0] == '"':
+        return text[1:-1]
+    if text[0] in "TF":
+        return text == "True"
+    return Decimal(text) if "." in text else int(text)
+
+
+def _refused(text: str, at: int) -> InvalidTrigger:
+    return InvalidTrigger(
+        f"not the text of a trigger from character {at} on",
+        expression=text,
+        mend='write kind(...) as str(trigger) does, cron("0 3 * * *") for instance',
+    )

@@ -82,7 +82,6 @@ def _next_table(mask: int, size: int) -> bytes:
 _FEW = 96
 
 
-@lru_cache(maxsize=8192)
 def times_of_fields(hours: int, minutes: int, seconds: int) -> TimesOfDay:
     """The times of day that three masks describe."""
     if hours.bit_count() * minutes.bit_count() * seconds.bit_count() > _FEW:

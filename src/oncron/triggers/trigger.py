@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Self
 
 from oncron._clock import EPOCH, from_us, to_us
 from oncron.errors import InvalidTrigger
 
-MIN_US: Final = to_us(datetime(1, 1, 3, tzinfo=EPOCH.tzinfo))
-MAX_US: Final = to_us(datetime.max.replace(tzinfo=EPOCH.tzinfo))
+MIN_US: Final = to_us(datetime(1, 1, 3, tzinfo=UTC))
+MAX_US: Final = to_us(datetime.max.replace(tzinfo=UTC))
 """No tick lies outside of these: the years 1 to 9999."""
 
 
@@ -78,7 +78,7 @@ class Trigger(ABC):
         `t` is an instant: its zone, fold and microseconds do not matter. A naive `t` raises InvalidTrigger.
         """
         found = self.next_after_us(instant_us(t))
-        return None if found is None else from_us(found)
+        return None if found is None else utc(found)
 
     def between(self, a: datetime, b: datetime) -> list[datetime]:
         """The ticks with a < tick <= b, ascending, in UTC."""
@@ -86,7 +86,7 @@ class Trigger(ABC):
         found: list[datetime] = []
         tick = self.next_after_us(instant_us(a))
         while tick is not None and tick <= until:
-            found.append(from_us(tick))
+            found.append(utc(tick))
             tick = self.next_after_us(tick)
         return found
 
@@ -135,11 +135,19 @@ def instant_us(t: object) -> int:
     """Microseconds of an aware datetime. Raises InvalidTrigger for anything else, with the mend."""
     if not isinstance(t, datetime):
         raise InvalidTrigger("an instant is a datetime", expression=t, field="instant", mend="pass datetime.now(UTC)")
-    if t.utcoffset() is None:
+    if t.tzinfo is not UTC and t.utcoffset() is None:
         raise InvalidTrigger(
             "a naive datetime is no instant",
             expression=t.isoformat(),
             field="instant",
             mend="give it a zone: datetime(..., tzinfo=ZoneInfo('Europe/Berlin')) or datetime.now(UTC)",
         )
-    return to_us(t)
+    since = t - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def utc(instant: int) -> datetime:
+    """The datetime of an instant in UTC."""
+    seconds, rest = divmod(instant, 1_000_000)
+    # Three times as fast as adding to the epoch, and exact for whole seconds only.
+    return from_us(instant) if rest else datetime.fromtimestamp(seconds, UTC)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .calendar import CalendarTrigger
-    from .cron import CronTrigger
-    from .every import BetweenTrigger, EveryTrigger
-    from .local import LocalTrigger
-    from .once import OnceTrigger
+    from oncron.triggers.calendar import CalendarTrigger
+    from oncron.triggers.cron import CronTrigger
+    from oncron.triggers.every import BetweenTrigger, EveryTrigger
+    from oncron.triggers.local import LocalTrigger
+    from oncron.triggers.once import OnceTrigger
 
 
 def in_zone(name: str | None) -> str:

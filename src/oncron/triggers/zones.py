@@ -21,8 +21,7 @@ from importlib.resources.abc import Traversable
 import tzdata
 
 from oncron.errors import InvalidTrigger
-
-from ._posix import PosixRule, parse_rule, year_of
+from oncron.triggers._posix import PosixRule, parse_rule, year_of
 
 LAST_SECOND = 253_402_300_799
 """9999-12-31T23:59:59Z in seconds: no instant lies past it."""
