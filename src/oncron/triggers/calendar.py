@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, Literal, get_args
 
 from oncron.errors import InvalidTrigger
-from oncron.triggers import words
+from oncron.triggers import surprises, words
 from oncron.triggers.days import CYCLE_DAYS, CYCLE_MONTHS, EPOCH_DAY, DayGrid, DayRule, EveryDay, MonthGrid, WeekGrid
 from oncron.triggers.local import Fold, Gap, LocalTrigger, check_options
 from oncron.triggers.text import Value, one_or_list, write
@@ -89,7 +89,7 @@ class CalendarTrigger(LocalTrigger):
         return words.describe_calendar(self)
 
     def warnings(self) -> list[str]:
-        return words.clock_warnings(self)
+        return surprises.of_local(self)
 
 
 def daily(
@@ -233,14 +233,8 @@ def _not_a_time(at: object) -> InvalidTrigger:
     )
 
 
-def time_text(second: int) -> str:
-    """`HH:MM`, or `HH:MM:SS` where the seconds are not zero."""
-    text = f"{second // 3600:02d}:{second // 60 % 60:02d}"
-    return text if second % 60 == 0 else f"{text}:{second % 60:02d}"
-
-
 def _time_texts(times: ListedTimes) -> list[Value]:
-    return [time_text(second) for second in times.listed]
+    return [words.clock(second) for second in times.listed]
 
 
 def _weekdays(days: Days) -> tuple[int, ...]:

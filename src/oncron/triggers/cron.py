@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from oncron.errors import InvalidTrigger
-from oncron.triggers import hashed, words
+from oncron.triggers import hashed, surprises, words
 from oncron.triggers.days import DayRule, cron_days
 from oncron.triggers.fields import (
     DAY,
@@ -98,7 +98,7 @@ class CronTrigger(LocalTrigger):
         return words.describe_cron(self)
 
     def warnings(self) -> list[str]:
-        return words.cron_warnings(self)
+        return surprises.of_cron(self)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -121,6 +121,7 @@ class HashedCron(CronTrigger):
         return False
 
     def next_after_us(self, t: int, /) -> int | None:
+        del t
         raise InvalidTrigger(
             "H stands for a value drawn from the schedule's name, and there is no schedule yet",
             expression=self._expression,
@@ -143,7 +144,7 @@ class HashedCron(CronTrigger):
         )
 
     def describe(self) -> str:
-        return f"{self._expression}, each H a value drawn from the schedule's name" + words.in_zone(self._timezone)
+        return words.describe_hashed(self._expression, self._timezone)
 
     def warnings(self) -> list[str]:
         return []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Never
 
 from oncron._clock import EPOCH, SECOND, from_us
 from oncron.errors import InvalidTrigger
-from oncron.triggers import words
+from oncron.triggers import surprises, words
 from oncron.triggers.hashed import draw, seed_of
 from oncron.triggers.text import Value, write
 from oncron.triggers.trigger import MAX_US, MIN_US, Trigger, instant_us
@@ -68,7 +69,7 @@ class EveryTrigger(Trigger):
         return words.describe_every(self)
 
     def warnings(self) -> list[str]:
-        return words.every_warnings(self)
+        return surprises.of_every(self._period)
 
 
 class BetweenTrigger(Trigger):
@@ -178,10 +179,10 @@ def bound_between(least: Interval, most: Interval, anchor: datetime, seed: str) 
     return BetweenTrigger(*unbound.bounds_us, unbound.anchor_us, seed)
 
 
-def _between(between: object, anchor: int, shown: object) -> BetweenTrigger:
-    if not isinstance(between, tuple | list) or len(between) != 2:  # pyright: ignore[reportUnknownArgumentType]
+def _between(between: Sequence[object], anchor: int, shown: object) -> BetweenTrigger:
+    if not isinstance(between, tuple | list) or len(between) != 2:
         raise InvalidTrigger("between= takes two durations", expression=shown, field="between", mend="write (30, 90)")
-    least, most = (_duration_us(value, shown, "between", numbers=True) for value in between)  # pyright: ignore[reportUnknownVariableType]
+    least, most = (_duration_us(value, shown, "between", numbers=True) for value in between)
     _check_period(least, shown, "between")
     _check_period(most, shown, "between")
     if most - least < 2:

@@ -67,6 +67,11 @@ class LocalTimes:
         found = self._search(second)
         return found * 1_000_000 if found <= LAST_SECOND else None
 
+    def first_local_in(self, start: int, end: int) -> int | None:
+        """The first local second in [start, end) that the rule names, jumps disregarded."""
+        found = self._next_local(start - 1)
+        return found if found < end else None
+
     def ticks_us(self, a: int, b: int) -> list[int]:
         """The instants in (a, b], ascending."""
         found: list[int] = []

@@ -65,6 +65,13 @@ class Zone:
         self.reach(second)
         return self.offsets[bisect_right(self.jumps, second)]
 
+    def jumps_in(self, first_year: int, last_year: int) -> list[tuple[int, int, int]]:
+        """The jumps of some years: (UTC second, offset before, offset after)."""
+        start, end = _year_start(first_year), _year_start(last_year + 1)
+        self.reach(end)
+        found = zip(self.jumps, self.offsets, self.offsets[1:], strict=False)
+        return [jump for jump in found if start <= jump[0] < end]
+
     def reach(self, second: int) -> None:
         """Make the table complete for `second` and the days around it."""
         if second >= self.until:
