@@ -1,0 +1,178 @@
+"""What a task is told about its run, and what it can say while it runs."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Generic, Protocol
+
+from typing_extensions import ParamSpec, TypeVar
+
+from oncron._clock import from_us
+from oncron._engine.spec import Execution
+from oncron._json import dumps, loads
+from oncron._model import NewRun
+from oncron.errors import InvalidArguments, NotFound
+
+S = TypeVar("S", default=Any)
+P = ParamSpec("P")
+
+
+class Enqueueable(Protocol[P]):
+    """A task, as far as `ctx.enqueue` needs one."""
+
+    def _new_run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewRun: ...
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+class RunContext(Generic[S]):
+    """One attempt of one run, as its task sees it. Also what `current_run()` returns.
+
+    `progress`, `checkpoint` and `enqueue` are plain calls that do not block: the first two
+    travel with the next heartbeat and with the end, the third is written in the step that
+    ends the run as succeeded.
+    """
+
+    def __init__(self, execution: Execution, args: Mapping[str, Any], state: S) -> None:
+        self._execution = execution
+        self.args: Mapping[str, Any] = args
+        """The arguments by name, typed as the task's parameters are."""
+        self.state: S = state
+        """What the app's `lifespan=` yielded, or what was set as `app.state`."""
+        run = execution.run
+        self.log = logging.LoggerAdapter(
+            logging.getLogger("oncron.task"),
+            {"task": run.task, "run": run.id, "schedule": run.schedule, "attempt": run.attempt},
+        )
+        """A logger whose records carry the run's id, task, schedule and attempt."""
+
+    @property
+    def run_id(self) -> str:
+        return self._execution.run.id
+
+    @property
+    def task(self) -> str:
+        return self._execution.run.task
+
+    @property
+    def schedule(self) -> str | None:
+        return self._execution.run.schedule
+
+    @property
+    def tick(self) -> datetime | None:
+        """The nominal instant this run is for; None outside a schedule."""
+        tick = self._execution.run.tick
+        return None if tick is None else from_us(tick)
+
+    @property
+    def due_at(self) -> datetime:
+        return from_us(self._execution.run.due_at)
+
+    @property
+    def late_by(self) -> timedelta:
+        """How long after it was due the run was claimed, by the store's clock."""
+        return timedelta(microseconds=max(0, self._execution.claimed_at - self._execution.run.due_at))
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._execution.run.attempt
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self._execution.run.is_last_attempt
+
+    @property
+    def token(self) -> int:
+        """A number that only grows, from claim to claim and from tick to tick of one schedule: refuse
+        writes that carry a smaller one than the last (G5)."""
+        return self._execution.run.token
+
+    @property
+    def is_catchup(self) -> bool:
+        """Whether the tick was missed and is made up for."""
+        return self._execution.run.is_catchup
+
+    @property
+    def missed_count(self) -> int:
+        """How many missed ticks this one run stands for besides its own."""
+        return self._execution.run.missed_count
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the timeout strikes, by the store's clock."""
+        deadline = self._execution.deadline
+        return None if deadline is None else from_us(deadline)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the task should end soon: the app stops, the run was cancelled, its time is up or its
+        lease is in doubt. Threads cannot be interrupted: long loops look here."""
+        return self._execution.stop.is_set()
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What `checkpoint` was last given, in this attempt or an earlier one; None if never."""
+        with self._execution.lock:
+            text = self._execution.checkpoint
+        if text is None:
+            text = self._execution.run.checkpoint
+        return None if text is None else loads(text)
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Say how far the task is. Shown with the run; the newest call wins."""
+        self._say("progress", {"done": done, "total": total, "note": note})
+
+    def checkpoint(self, value: Any) -> None:
+        """Keep a JSON value with the run: the next attempt finds it as `last_checkpoint`."""
+        self._say("checkpoint", value)
+
+    def enqueue(self, task: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Enqueue a run of `task` if, and only if, this run succeeds: written in the very step that ends it,
+        so exactly once. Raises InvalidArguments at once."""
+        new = task._new_run(args, kwargs)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        with self._execution.lock:
+            self._execution.outbox.append(new)
+
+    def _say(self, what: str, value: Any) -> None:
+        try:
+            text = dumps(value)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"{what}: {error}", path=error.path) from None
+        with self._execution.lock:
+            setattr(self._execution, what, text)
+            self._execution.reported = False
+
+    def __repr__(self) -> str:
+        return f"<RunContext {self.task} {self.run_id} attempt {self.attempt}>"
+
+
+_current: contextvars.ContextVar[RunContext[Any]] = contextvars.ContextVar("oncron_run")
+
+
+def current_run() -> RunContext[Any]:
+    """The run whose task is being executed here. Raises NotFound outside of one."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise NotFound("no run is being executed here; current_run() is for code that a task calls") from None
+
+
+def within(ctx: RunContext[Any], fn: Callable[[], Any]) -> Any:
+    """`fn()` with `ctx` as the current run."""
+    before = _current.set(ctx)
+    try:
+        return fn()
+    finally:
+        _current.reset(before)
+
+
+async def within_async(ctx: RunContext[Any], fn: Callable[[], Any]) -> Any:
+    """`await fn()` with `ctx` as the current run."""
+    before = _current.set(ctx)
+    try:
+        return await fn()
+    finally:
+        _current.reset(before)

@@ -1,0 +1,331 @@
+"""A task as its users hold it: callable as before, and enqueued with its own signature."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import copy
+import functools
+import hashlib
+import inspect
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Concatenate, Generic, Literal, Protocol, Self, overload
+
+from typing_extensions import ParamSpec, TypeVar, Unpack
+
+from oncron import _defaults as limits, _options as check
+from oncron._arguments import Parameters, by_name
+from oncron._clock import delta_us
+from oncron._context import RunContext, within, within_async
+from oncron._engine.spec import Execution, TaskSpec
+from oncron._json import dumps, type_name
+from oncron._lifecycle import Backoff, cut, default_backoff
+from oncron._model import EnqueueResult, NewRun, new_run_id
+from oncron._run import Desk, Run
+from oncron.backoff import Backoff as Rule
+from oncron.errors import DefinitionError, InvalidArguments, InvalidOption
+
+log = logging.getLogger("oncron.task")
+
+P = ParamSpec("P")
+R = TypeVar("R", default=Any)
+
+
+class TaskDesk(Desk, Protocol):
+    """What tasks need from the app that they belong to."""
+
+    state: Any
+
+    def write(self, runs: Sequence[NewRun]) -> concurrent.futures.Future[list[EnqueueResult]]:
+        """Enqueue; when it is done, the runs are in the store. Raises Stopped."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A task's options, checked; durations in microseconds."""
+
+    queue: str = "default"
+    priority: int = 0
+    retries: int = limits.RETRIES
+    timeout: int | None = None
+    unique: check.UniqueKey = False
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception
+    backoff: Backoff = default_backoff
+    executor: Literal["auto", "thread"] = "auto"
+    max_running: int | None = None
+    on_doubt: Literal["stop", "continue"] = "stop"
+
+    def merged(self, options: Mapping[str, Any]) -> Settings:
+        """With these options instead. Raises InvalidOption."""
+        return replace(self, **{name: _CHECKS[name](value) for name, value in options.items() if name in _CHECKS})
+
+
+def _backoff(rule: Any) -> Backoff:
+    if isinstance(rule, Rule):
+        return rule.draw_us
+    if not callable(rule):
+        raise InvalidOption(f"backoff={rule!r}: give exponential(...), polynomial() or fixed(...) of oncron.backoff")
+    return functools.partial(_own_rule, rule)
+
+
+def _own_rule(rule: Callable[[int], check.Duration], attempt: int, seed: str) -> int:
+    """A user's rule, attempt -> Duration. One that fails must not keep the run from its retry."""
+    try:
+        return min(max(0, delta_us(rule(attempt))), check.LONGEST)
+    except Exception:
+        log.exception("backoff %r failed for attempt %d; the default is used", rule, attempt)
+        return default_backoff(attempt, seed)
+
+
+_CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "queue": check.queue_name,
+    "priority": lambda value: check.number(value, "priority", least=-1_000_000, most=1_000_000),
+    "retries": lambda value: check.number(value, "retries", least=0, most=1_000_000),
+    "timeout": lambda value: check.duration(value, "timeout", least=1, none=True),
+    "unique": check.unique_key,
+    "retry_on": check.error_types,
+    "backoff": _backoff,
+    "executor": check.executor_word,
+    "max_running": lambda value: check.number(value, "max_running", least=1, none=True),
+    "on_doubt": lambda value: check.one_of(value, "on_doubt", ("stop", "continue")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """When one call's run is due: `due_at` in microseconds, or `delay` after the store's now."""
+
+    delay: int = 0
+    due_at: int | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Timing:
+        delay, at = options.get("delay"), options.get("at")
+        if delay is not None and at is not None:
+            raise InvalidOption("delay= and at= are both given; give one")
+        return cls(delay=0 if delay is None else check.span(delay, "delay"), due_at=check.instant(at, "at"))
+
+
+def call_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options of one call that are given. Raises InvalidOption."""
+    check.known(options, check.CALL, where)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def new_run(task: str, args: str, settings: Settings, timing: Timing, values: Mapping[str, Any]) -> NewRun:
+    run_id = new_run_id()
+    return NewRun(
+        id=run_id,
+        task=task,
+        args=args,
+        queue=settings.queue,
+        priority=settings.priority,
+        due_at=timing.due_at,
+        delay=timing.delay,
+        retries=settings.retries,
+        retry_delay=settings.backoff(1, run_id),
+        timeout=settings.timeout,
+        unique=unique_text(task, settings.unique, args, values),
+    )
+
+
+def unique_text(task: str, unique: check.UniqueKey, args: str, values: Mapping[str, Any]) -> str | None:
+    """The stored key: the task's name and the key, apart by a character that no name holds."""
+    if unique is False:
+        return None
+    if unique is True:
+        key = hashlib.sha256(args.encode()).hexdigest()[:32]
+    elif isinstance(unique, str):
+        key = unique
+    else:
+        key = unique(values)
+        if not isinstance(key, str) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(f"task {task!r}: unique= answered {key!r}; it makes a text of the arguments")
+    if len(key) > 1000 or "\0" in key:
+        raise InvalidOption(f"task {task!r}: a unique key has at most 1000 characters and no NUL; hash it")
+    return f"{task}\n{key}"
+
+
+class Task(Generic[P, R]):
+    """A named function that runs can be made of. Calling it calls the function, here and now.
+
+    Made by `@app.task` and `@app.schedule`; there is no need to name the type.
+    """
+
+    def __init__(self, fn: Callable[..., Any], name: str, settings: Settings, parameters: Parameters, desk: TaskDesk):
+        self.fn: Callable[..., Any] = fn
+        """The function as written."""
+        self.name = name
+        self.settings = settings
+        self.parameters = parameters
+        self._desk = desk
+        self._timing = Timing()
+        functools.update_wrapper(self, fn)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """A run with these arguments, in the store when this returns. If an open run has its unique key,
+        that one, with `is_new` False. Raises InvalidArguments before anything is written, Stopped, StoreError."""
+        results = await asyncio.wrap_future(self._desk.write([self._new_run(args, kwargs)]))
+        return self._run(results[0])
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """`enqueue` for code that is not async. Raises DefinitionError on an event loop's thread."""
+        refuse_on_loop(f"{self.name}.enqueue_sync()", f"await {self.name}.enqueue(...)")
+        return self._run(self._desk.write([self._new_run(args, kwargs)]).result()[0])
+
+    async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Run[R]]:
+        """A run for each mapping of arguments, in one round trip. All are checked first: if one does not
+        fit, none is written."""
+        runs: list[NewRun] = []
+        for i, item in enumerate(items):
+            try:
+                runs.append(self._new_run((), by_name(item, self.name)))
+            except InvalidArguments as error:
+                raise InvalidArguments(f"item {i}: {error}", path=error.path) from None
+        if not runs:
+            return []
+        return [self._run(result) for result in await asyncio.wrap_future(self._desk.write(runs))]
+
+    def options(self, **options: Unpack[check.CallOptions]) -> Self:
+        """This task with other options for the calls made through the answer: `delay` or `at`, `unique`,
+        `queue`, `priority`, `retries`, `timeout`. None leaves an option as it is."""
+        given = call_options(options, f"task {self.name!r}.options()")
+        other = copy.copy(self)
+        if given.keys() & {"delay", "at"}:
+            other._timing = Timing.of(given)
+        other.settings = self.settings.merged(given)
+        return other
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R | Coroutine[Any, Any, R]:
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    def _new_run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewRun:
+        return self.new_run(self.parameters.bind(args, kwargs))
+
+    def new_run(self, values: Mapping[str, Any]) -> NewRun:
+        """The run of arguments by name, checked, not yet written. Raises InvalidArguments."""
+        return new_run(self.name, self.parameters.encode(values), self.settings, self._timing, values)
+
+    def _run(self, result: EnqueueResult) -> Run[R]:
+        return Run(result.run, self._desk, is_new=result.is_new)
+
+
+class _SyncTask(Task[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.fn(*args, **kwargs)
+
+
+class _AsyncTask(Task[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return self.fn(*args, **kwargs)
+
+
+class _SyncContextTask(Task[P, R]):
+    def __call__(self, ctx: RunContext[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:  # pyright: ignore[reportIncompatibleMethodOverride] - called as written: the context first
+        return self.fn(ctx, *args, **kwargs)
+
+
+class _AsyncContextTask(Task[P, R]):
+    def __call__(self, ctx: RunContext[Any], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # pyright: ignore[reportIncompatibleMethodOverride] - called as written: the context first
+        return self.fn(ctx, *args, **kwargs)
+
+
+class TaskDecorator(Protocol):
+    """What `@app.task(...)` and `@app.schedule(...)` answer."""
+
+    @overload
+    def __call__(self, fn: Task[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[RunContext[Any], P], Coroutine[Any, Any, R]], /
+    ) -> _AsyncContextTask[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[RunContext[Any], P], R], /) -> _SyncContextTask[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> _AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> _SyncTask[P, R]: ...
+
+
+def make_task(
+    fn: Callable[..., Any], name: str, settings: Settings, desk: TaskDesk, scope: Mapping[str, Any]
+) -> Task[..., Any]:
+    """The task of a function. Raises InvalidTask with the mend."""
+    parameters = Parameters(fn, name, scope)
+    if is_async(fn):
+        kind = _AsyncContextTask if parameters.takes_context else _AsyncTask
+    else:
+        kind = _SyncContextTask if parameters.takes_context else _SyncTask
+    return kind[..., Any](fn, name, settings, parameters, desk)
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - an object with an async __call__
+
+
+def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
+    """The task as the engine runs it."""
+    fn, settings, awaits = task.fn, task.settings, is_async(task.fn)
+    on_loop = awaits and settings.executor == "auto"
+
+    def prepare(execution: Execution) -> Callable[[], Any]:
+        args = task.parameters.decode(execution.run.args)
+        ctx = RunContext(execution, args, desk.state)
+        call = functools.partial(fn, ctx, **args) if task.parameters.takes_context else functools.partial(fn, **args)
+        if on_loop:
+            return functools.partial(within_async, ctx, call)
+        if awaits:
+            return functools.partial(within, ctx, lambda: asyncio.run(call()))
+        return functools.partial(within, ctx, call)
+
+    return TaskSpec(
+        name=task.name,
+        is_async=on_loop,
+        prepare=prepare,
+        encode=functools.partial(result_text, task.name),
+        retry_on=settings.retry_on,
+        backoff=settings.backoff,
+        max_running=settings.max_running,
+        on_doubt=settings.on_doubt,
+    )
+
+
+def result_text(task: str, result: Any) -> str | None:
+    """The result's JSON; a shortened repr, with a warning, if it has none or is too large. Never raises."""
+    if result is None:
+        return None
+    try:
+        text = dumps(result)
+        why = f"takes {len(text.encode()):,} bytes of JSON, more than {limits.RESULT_BYTES:,}"
+        if len(text.encode()) <= limits.RESULT_BYTES:
+            return text
+    except Exception as error:  # noqa: BLE001 - a user's own __iter__ or model_dump may raise anything; the run has succeeded
+        why = f"is a {type_name(type(result))}, not JSON ({error})"
+    log.warning(
+        "result of task %r %s; its shortened repr is kept: return an id or a summary",
+        task, why, extra={"event": "result.shortened", "task": task},
+    )  # fmt: skip
+    return dumps(_shown(result))
+
+
+def _shown(result: Any) -> str:
+    try:
+        text = repr(result)
+    except Exception as error:  # noqa: BLE001 - as above
+        text = f"<{type_name(type(result))} whose repr failed: {type(error).__name__}>"
+    return cut(text.encode("utf-8", "replace").decode(), 2000)
+
+
+def refuse_on_loop(what: str, instead: str) -> None:
+    """Raises DefinitionError on a thread whose event loop is running: waiting there would stop the loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise DefinitionError(f"{what} would block the event loop of this thread; write `{instead}`")
