@@ -366,13 +366,15 @@ class _Replica:
             self.tell_others()
 
     async def _poll_loop(self) -> None:
-        """Every five seconds and after every hint: what changed, what is due, what expired (G9)."""
+        """Every five seconds (a third of a shorter lease) and after every hint: what changed, what is due,
+        what expired (G8, G9)."""
+        every = min(limits.POLL_EVERY, self._engine.settings.lease_for // 3)
         while True:
             self._look.clear()
             self._heard(await self._door(lambda store: store.poll(tuple(self._engine.tasks), self._queue_names())))
             await sleep_us(_HINT_GAP)
             try:
-                async with asyncio.timeout(limits.POLL_EVERY / 1_000_000):
+                async with asyncio.timeout(every / 1_000_000):
                     await self._look.wait()
             except TimeoutError:
                 pass
