@@ -1,0 +1,164 @@
+"""Claiming: who may execute what, until when, under which token (G4, G5, G7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from oncron._model import Claimed, ClaimSpec, RunRecord, RunState
+from oncron.stores.sqlite._rows import run_of
+from oncron.stores.sqlite._step import Row, Step, listed
+
+
+class Candidate(NamedTuple):
+    """A run that could be claimed now; compares in the order of claiming within its queue."""
+
+    order_key: int
+    due_at: int
+    run_id: str
+    task: str
+    queue: str
+
+
+class Room:
+    """How many more claims the tasks of a spec may have: what is held counts until finish or reap
+    frees it, expired or not (G10)."""
+
+    def __init__(self, step: Step, spec: ClaimSpec) -> None:
+        self._tasks = sorted(set(spec.tasks))
+        self._left = dict(spec.max_running)
+        if self._left:
+            for task, held in step.rows("claim.running", tasks=listed(self._left)):
+                self._left[task] -= held
+
+    def open_tasks(self) -> list[str]:
+        return [task for task in self._tasks if self._left.get(task, 1) > 0]
+
+    def admits(self, task: str) -> bool:
+        """Whether one more may be claimed; if so, it counts from now on."""
+        left = self._left.get(task, 1)
+        if task in self._left and left > 0:
+            self._left[task] = left - 1
+        return left > 0
+
+
+def claim(step: Step, spec: ClaimSpec) -> Claimed:
+    groups = _groups(step, spec)
+    runs = held_by(step, spec) or lease(step, _waiting(step, spec, groups), spec)
+    until = renewed(step, spec) if runs else step.value("worker.lease", worker=spec.worker) or 0
+    next_due_at = next_due(step, Room(step, spec).open_tasks(), [group for stage in groups for group in stage])
+    return Claimed(runs=tuple(runs), now=step.now, lease_until=until, next_due_at=next_due_at)
+
+
+def held_by(step: Step, spec: ClaimSpec) -> list[RunRecord]:
+    """What an earlier call with this claim_id took and still holds (G7), in claim's order."""
+    found = [run_of(row) for row in step.rows("claim.held", worker=spec.worker, claim_id=spec.claim_id)]
+    place = _places(spec)
+    return sorted(found, key=lambda run: (place.get(run.queue, 0), run.order_key, run.due_at, run.id))
+
+
+def take(step: Step, candidates: Iterable[Candidate], spec: ClaimSpec) -> list[str]:
+    """Ids of the candidates, runs that this step has just made, that the spec may have."""
+    tasks, room, place = set(spec.tasks), Room(step, spec), _places(spec)
+    fitting = [c for c in candidates if c.task in tasks and (spec.queues is None or c.queue in place)]
+    taken: list[str] = []
+    for candidate in sorted(fitting, key=lambda c: (place.get(c.queue, 0), c)):
+        if len(taken) >= spec.limit:
+            break
+        if room.admits(candidate.task):
+            taken.append(candidate.run_id)
+    return taken
+
+
+def _places(spec: ClaimSpec) -> dict[str, int]:
+    return {queue: place for place, queue in reversed(list(enumerate(spec.queues or ())))}
+
+
+def _groups(step: Step, spec: ClaimSpec) -> list[list[Row]]:
+    """The (queue, priority) in which anything waits, queue by queue in the order of the spec."""
+    found = step.rows("claim.groups")
+    if spec.queues is None:
+        return [found]
+    return [[group for group in found if group[0] == queue] for queue in dict.fromkeys(spec.queues)]
+
+
+def _waiting(step: Step, spec: ClaimSpec, groups: Sequence[Sequence[Row]]) -> list[str]:
+    """Ids of what the spec may have, in the order of claiming."""
+    room = Room(step, spec)
+    taken: dict[str, None] = {}
+    for stage in groups:
+        # Again while a task became full on the way: others of that stage may stand behind its runs.
+        while len(taken) < spec.limit and _take_stage(step, spec, stage, room, taken):
+            pass
+    return list(taken)
+
+
+def _take_stage(step: Step, spec: ClaimSpec, stage: Sequence[Row], room: Room, taken: dict[str, None]) -> bool:
+    """Take from one queue (or from all, merged). True if a full task's runs were passed over."""
+    tasks = listed(room.open_tasks())
+    rows = [
+        Candidate(*row, queue)
+        for queue, priority in stage
+        for row in step.rows(
+            "claim.due", queue=queue, priority=priority, now=step.now, tasks=tasks, limit=spec.limit + len(taken)
+        )
+    ]
+    passed_over = False
+    for candidate in sorted(rows):
+        if len(taken) >= spec.limit:
+            return False
+        if candidate.run_id not in taken:
+            if room.admits(candidate.task):
+                taken[candidate.run_id] = None
+            else:
+                passed_over = True
+    return passed_over
+
+
+def next_due(step: Step, tasks: Sequence[str], groups: Iterable[Row]) -> int | None:
+    """When the first waiting run of these tasks is due: past, if one is due now."""
+    wanted = listed(tasks)
+    found = [step.value("claim.next_due", queue=queue, priority=priority, tasks=wanted) for queue, priority in groups]
+    return min((due_at for due_at in found if due_at is not None), default=None)
+
+
+def lease(step: Step, run_ids: Sequence[str], spec: ClaimSpec) -> list[RunRecord]:
+    """Hand these pending runs to the spec's worker, in this order."""
+    if not run_ids:
+        return []
+    waiting = {row[0]: run_of(row) for row in step.rows("run.get", ids=listed(run_ids))}
+    names = sorted({run.schedule for run in waiting.values() if run.schedule is not None})
+    tokens: dict[str, int] = dict(step.rows("schedule.tokens", names=listed(names))) if names else {}
+    leased: list[RunRecord] = []
+    for run in (waiting[run_id] for run_id in run_ids):
+        token = max(run.token + 1, step.now)
+        if run.schedule in tokens:
+            token = tokens[run.schedule] = max(token, tokens[run.schedule] + 1)
+        leased.append(_leased(run, spec, token, step.now))
+    step.each("claim.lease", [(step.now, spec.worker, spec.claim_id, run.token, run.id) for run in leased])
+    step.each("schedule.put_token", [(token, name) for name, token in tokens.items()])
+    return leased
+
+
+def _leased(run: RunRecord, spec: ClaimSpec, token: int, now: int) -> RunRecord:
+    return replace(
+        run,
+        state=RunState.RUNNING,
+        attempt=run.attempt + 1,
+        started_at=now if run.started_at is None else run.started_at,
+        worker=spec.worker,
+        claim_id=spec.claim_id,
+        token=token,
+        outcome=None,
+    )
+
+
+def renewed(step: Step, spec: ClaimSpec) -> int:
+    """The worker's lease reaches at least two thirds of `lease_for` past now. Answers its end."""
+    until = step.value("worker.lease", worker=spec.worker)
+    if until is None or until < step.now + spec.lease_for * 2 // 3:
+        until = step.now + spec.lease_for
+        step.do("worker.renew", worker=spec.worker, now=step.now, until=until)
+    return until

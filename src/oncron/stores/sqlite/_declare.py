@@ -1,0 +1,156 @@
+"""Schedules: what is due, and changes of what they are (G1, G2, G3, G11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from oncron._model import Change, Changed, Due, Gap, Overlap, ScheduleRecord, Status
+from oncron.stores import _occupancy as occupancy
+from oncron.stores.sqlite._rows import definition_text, schedule_of
+from oncron.stores.sqlite._sheet import Sheet
+from oncron.stores.sqlite._step import Step, listed
+
+_NEVER = -(1 << 63)
+
+
+def declare(step: Step, changes: Sequence[Change]) -> list[Changed]:
+    rows = {record.name: record for record in schedules(step, [change.name for change in changes])}
+    results: list[Changed] = []
+    written: list[Change] = []
+    reparked: list[str] = []
+    for change in changes:
+        row = rows.get(change.name)
+        if not _is_as_declared(row, change) or _would_pass_the_future(row, change, step.now):
+            results.append(Changed(name=change.name, changed=False, record=row))
+            continue
+        record = rows[change.name] = _declared(row, change, step.now)
+        written.append(change)
+        if row is not None and row.definition.overlap is not change.definition.overlap:
+            reparked.append(change.name)
+        results.append(Changed(name=change.name, changed=True, record=record))
+    _write(step, written, rows)
+    _repark(step, {name: rows[name].definition.overlap for name in reparked})
+    return results
+
+
+def _is_as_declared(row: ScheduleRecord | None, change: Change) -> bool:
+    if row is None:
+        return change.seen_revision is None
+    return (row.revision, row.cursor) == (change.seen_revision, change.seen_cursor)
+
+
+def _would_pass_the_future(row: ScheduleRecord | None, change: Change, now: int) -> bool:
+    """A cursor that stays where it is passes nothing, wherever that is."""
+    stays = row is not None and change.new_cursor <= row.cursor
+    return change.new_cursor > now and not stays
+
+
+def _declared(row: ScheduleRecord | None, change: Change, now: int) -> ScheduleRecord:
+    record = ScheduleRecord(
+        definition=change.definition,
+        status=change.status,
+        revision=1,
+        cursor=change.new_cursor,
+        next_at=change.next_at if change.status is Status.ACTIVE else None,
+        created_at=now,
+        changed_at=now,
+        note=change.note,
+    )
+    if row is None:
+        return record
+    return replace(
+        record,
+        revision=row.revision + 1,
+        cursor=max(row.cursor, change.new_cursor),
+        last_token=row.last_token,
+        created_count=row.created_count,
+        created_at=row.created_at,
+    )
+
+
+def _write(step: Step, written: Sequence[Change], rows: dict[str, ScheduleRecord]) -> None:
+    if not written:
+        return
+    records = [rows[name] for name in dict.fromkeys(change.name for change in written)]
+    step.each("schedule.put", map(_definition_values, records))
+    step.each("schedule.put_cursor", [(r.name, r.revision, r.status, r.cursor, r.next_at) for r in records])
+    for _ in written:
+        step.do("meta.changed")
+    record_gaps(step, ((change.name, change.seen_cursor, change.gaps) for change in written))
+
+
+def _definition_values(record: ScheduleRecord) -> tuple[Any, ...]:
+    d = record.definition
+    options = (d.queue, d.priority, d.retries, d.retry_delay, d.timeout, d.overlap, d.limit, d.unique)
+    times = (record.created_at, record.changed_at, record.note)
+    return (d.name, definition_text(d), d.task, d.args, *options, *times)
+
+
+def _repark(step: Step, overlaps: dict[str, Overlap]) -> None:
+    """The open runs take their places under the policy that the schedule has now."""
+    if not overlaps:
+        return
+    sheet = Sheet(step)
+    sheet.load_open_of(overlaps)
+    for name, overlap in overlaps.items():
+        serial = overlap is not Overlap.ALLOW
+        runs = [run for run in sheet.open_of(name) if run.backfill is None]
+        head = occupancy.next_head(runs)
+        for run in runs:
+            sheet.put(replace(run, serial=serial, parked=serial and run is not head))
+    sheet.write()
+
+
+def record_gaps(step: Step, found: Iterable[tuple[str, int | None, Sequence[Gap]]]) -> None:
+    """(schedule, cursor before, gaps): each extends the schedule's newest one or is a new row (G11)."""
+    with_gaps = [item for item in found if item[2]]
+    if not with_gaps:
+        return
+    names = listed(sorted({name for name, _, _ in with_gaps}))
+    newest = {name: (seq, last, reason) for seq, name, last, reason in step.rows("gap.newest", names=names)}
+    for name, seen_cursor, gaps in with_gaps:
+        for gap in gaps:
+            seq, last, reason = newest.get(name, (0, None, ""))
+            if seq and reason == gap.reason and last == seen_cursor:
+                step.each("gap.extend", [(gap.last, gap.count, gap.at_least, seq)])
+            else:
+                seq = _insert_gap(step, name, gap)
+            newest[name] = (seq, gap.last, gap.reason)
+
+
+def _insert_gap(step: Step, schedule: str, gap: Gap) -> int:
+    row = step.rows(
+        "gap.insert",
+        schedule=schedule,
+        first=gap.first,
+        last=gap.last,
+        count=gap.count,
+        reason=gap.reason,
+        at_least=gap.at_least,
+        detail=gap.detail,
+        now=step.now,
+    )
+    return row[0][0]
+
+
+def schedules(step: Step, names: Sequence[str] | None) -> list[ScheduleRecord]:
+    rows = step.rows("schedule.all") if names is None else step.rows("schedule.get", names=listed(sorted(set(names))))
+    return [schedule_of(row) for row in rows]
+
+
+def due(step: Step, horizon: int, after: tuple[int, str] | None, exclude: Sequence[str], limit: int) -> list[Due]:
+    after_at, after_name = after or (_NEVER, "")
+    rows = step.rows(
+        "schedule.due",
+        horizon=horizon,
+        after_at=after_at,
+        after_name=after_name,
+        exclude=listed(exclude),
+        limit=limit,
+    )
+    return [
+        Due(name=name, revision=revision, cursor=cursor, next_at=next_at) for name, revision, cursor, next_at in rows
+    ]

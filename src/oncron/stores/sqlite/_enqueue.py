@@ -1,0 +1,73 @@
+"""Runs that a call asks for (G7, G10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncron._model import EnqueueResult, NewRun, Overlap, RunRecord
+from oncron.errors import NotFound
+from oncron.stores._occupancy import Verdict
+from oncron.stores.sqlite._sheet import Sheet
+from oncron.stores.sqlite._step import Step
+
+
+def enqueue(step: Step, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+    sheet = Sheet(step)
+    load_for(sheet, runs)
+    for new in runs:
+        if new.schedule is not None and new.schedule not in sheet.overlaps:
+            raise NotFound(f"schedule {new.schedule!r} does not exist: declare it before a run of it is asked for")
+    results = [enqueue_one(sheet, new) for new in runs]
+    sheet.write()
+    return results
+
+
+def load_for(sheet: Sheet, runs: Sequence[NewRun]) -> None:
+    """What `enqueue_one` will look at."""
+    if runs:
+        sheet.load(new.id for new in runs)
+        sheet.load_holders(new.unique for new in runs)
+        sheet.load_schedules(new.schedule for new in runs if new.schedule is not None)
+
+
+def enqueue_one(sheet: Sheet, new: NewRun) -> EnqueueResult:
+    if (known := sheet.get(new.id)) is not None:
+        return EnqueueResult(run=known)
+    if (holder := sheet.holder_of(new.unique)) is not None:
+        return EnqueueResult(run=holder, is_new=False)
+    judged = new.schedule is not None and new.backfill is None
+    verdict = sheet.admit(new.schedule or "") if judged else Verdict()
+    if verdict.in_the_way is not None:
+        return EnqueueResult(run=verdict.in_the_way, is_new=False, occupied=True)
+    uncounted = sheet.make_room(verdict)
+    if uncounted:
+        sheet.step.each("schedule.count", [(-uncounted, new.schedule)])
+    serial = serial_now(sheet, new.schedule, new.backfill)
+    return EnqueueResult(run=sheet.put(_new_run(new, sheet.step.now, serial=serial, parked=verdict.parked)))
+
+
+def serial_now(sheet: Sheet, schedule: str | None, backfill: str | None) -> bool:
+    """Whether a run of that schedule takes its place, as its policy is now; a backfill takes none."""
+    return schedule is not None and backfill is None and sheet.overlaps.get(schedule, Overlap.ALLOW) != Overlap.ALLOW
+
+
+def _new_run(new: NewRun, now: int, *, serial: bool, parked: bool) -> RunRecord:
+    return RunRecord(
+        id=new.id,
+        task=new.task,
+        schedule=new.schedule,
+        tick=new.tick,
+        args=new.args,
+        queue=new.queue,
+        priority=new.priority,
+        due_at=now + new.delay if new.due_at is None else new.due_at,
+        created_at=now,
+        retries=new.retries,
+        retry_delay=new.retry_delay,
+        timeout=new.timeout,
+        unique=new.unique,
+        backfill=new.backfill,
+        reason=new.reason,
+        serial=serial,
+        parked=parked,
+    )

@@ -1,0 +1,215 @@
+"""One connection on one thread of its own, and what may go wrong with it.
+
+Work is done in the order it was handed in. The thread is a daemon: a process never waits
+for it at exit. A fork closes the connection first (SQLite's locks do not survive one) and
+both sides open a new one with their next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import random
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+from oncron import _defaults as limits
+from oncron._clock import SECOND, boot_us
+from oncron.errors import StoreUnavailable, StoreUnsafe
+from oncron.stores.sqlite._errors import is_busy, translated
+
+T = TypeVar("T")
+
+_OPS_PER_LOOK = 20_000
+"""Virtual machine steps between two looks at the deadline: some milliseconds."""
+_TURN = (200, 1200)
+"""Microseconds between two tries for the write lock. It does not grow: whoever waits longest
+has the same chance as the others, where SQLite's own handler starves them."""
+
+
+class Deadline:
+    """Until when a call may work, on this process's own clock. Moved to 0, it ends at once."""
+
+    def __init__(self, within: int) -> None:
+        self.until = boot_us() + within
+
+    def is_past(self) -> bool:
+        return boot_us() >= self.until
+
+
+class Lane:
+    """A thread and its connection to one file. Once `leave` was called it takes no more work."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pid = os.getpid()
+        self._inbox: queue.SimpleQueue[tuple[Future[object], Callable[[], object]] | None] = queue.SimpleQueue()
+        self._working = threading.Lock()
+        self._gone = threading.Event()
+        self._ended: Future[None] = Future()
+        self._connection: sqlite3.Connection | None = None
+        self._deadline = Deadline(0)
+        self._thread = threading.Thread(target=self._work, name="oncron-sqlite", daemon=True)
+        self._thread.start()
+        _lanes.add(self)
+
+    async def call(self, work: Callable[[sqlite3.Connection], T], within: int = limits.CALL_DEADLINE) -> T:
+        """What `work` returns for the connection, run on the thread. Raises StoreError only,
+        apart from errors of the work itself; StoreUnavailable once the time is up."""
+        deadline = Deadline(within)
+        future: Future[T] = Future()
+        self._inbox.put((future, lambda: self._guarded(work, deadline)))  # type: ignore[arg-type]
+        try:
+            async with asyncio.timeout((within + SECOND // 2) / SECOND):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            self.leave()
+            raise StoreUnavailable(
+                f"SQLite file {self.path}: no answer within {within / SECOND:g} s; is its disk stuck?"
+            ) from None
+        except asyncio.CancelledError:
+            deadline.until = 0
+            raise
+
+    def leave(self) -> None:
+        """Let the thread end after what it is doing, which is broken off where SQLite allows it."""
+        self._gone.set()
+        self._deadline.until = 0
+        self._inbox.put(None)
+
+    async def end(self) -> None:
+        """Let the thread end after everything that was handed in, and wait for that, a while at most."""
+        self._inbox.put(None)
+        await asyncio.wait([asyncio.wrap_future(self._ended)], timeout=2)
+
+    def pause(self) -> bool:
+        """Close the connection and begin nothing until `resume`; False if the thread is busy for long."""
+        if not self._working.acquire(timeout=2):
+            return False
+        self._close()
+        return True
+
+    def resume(self) -> None:
+        self._working.release()
+
+    def _work(self) -> None:
+        while (item := self._inbox.get()) is not None:
+            future, work = item
+            if future.set_running_or_notify_cancel():
+                with self._working:
+                    _settle(future, work)
+            del item, future, work
+        with self._working:
+            self._close()
+        self._refuse_rest()
+        self._ended.set_result(None)
+
+    def _refuse_rest(self) -> None:
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if item is not None and item[0].set_running_or_notify_cancel():
+                item[0].set_exception(StoreUnavailable(f"SQLite file {self.path}: the connection was dropped; repeat"))
+
+    def _guarded(self, work: Callable[[sqlite3.Connection], T], deadline: Deadline) -> T:
+        self._deadline = deadline
+        if self._gone.is_set():
+            deadline.until = 0
+        try:
+            return work(self._opened())
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = _connect(self.path)
+            connection.set_progress_handler(self._is_over, _OPS_PER_LOOK)
+            try:
+                self.until_free(lambda: _prepare(connection, self.path))
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _is_over(self) -> bool:
+        return self._deadline.is_past()
+
+    def until_free(self, act: Callable[[], T]) -> T:
+        """What `act` returns once no lock of others stands in its way; the busy error once the
+        deadline is past. Waits a random turn between tries."""
+        while True:
+            try:
+                return act()
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or self._deadline.is_past():
+                    raise
+            self._gone.wait(random.randint(*_TURN) / SECOND)
+
+    def roll_back(self, connection: sqlite3.Connection) -> None:
+        """End the transaction without a trace, whatever state the connection is in."""
+        try:
+            if connection.in_transaction:
+                connection.execute("rollback")
+        except sqlite3.Error:
+            self._close()  # its transaction goes with it
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.close()
+            except sqlite3.Error:
+                pass  # a broken connection: the file is as its last commit left it
+            self._connection = None
+
+
+def _settle(future: Future[object], work: Callable[[], object]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - whoever awaits the future gets it
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    if sqlite3.sqlite_version_info < (3, 35):
+        raise StoreUnsafe(f"SQLite {sqlite3.sqlite_version} is too old: oncron needs 3.35 or newer")
+    return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    mode = connection.execute("pragma journal_mode").fetchone()[0]
+    if mode != "wal":
+        mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
+    if mode != "wal":
+        raise StoreUnsafe(
+            f"SQLite file {path}: its file system cannot do write-ahead logging (journal mode {mode!r}); "
+            "put it on a local disk"
+        )
+    connection.execute("pragma synchronous = full")  # what was acknowledged survives a power cut
+    connection.execute("pragma temp_store = memory")
+    connection.execute("pragma cache_size = -16000")
+    connection.execute("pragma journal_size_limit = 67108864")
+
+
+_lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
+_paused: list[Lane] = []
+
+
+def _before_fork() -> None:
+    # A connection that is open across a fork() lets the child share, and lose, the parent's locks.
+    _paused.extend(lane for lane in list(_lanes) if lane.pause())
+
+
+def _after_fork() -> None:
+    while _paused:
+        _paused.pop().resume()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,71 @@
+"""Looking without touching: the idle poll, and the reads for CLI, web and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncron import _defaults as limits
+from oncron._clock import SECOND
+from oncron._model import Gap, Poll, RunFilter, RunRecord, RunState, Stats, WorkerRecord
+from oncron.stores.sqlite._claim import next_due
+from oncron.stores.sqlite._rows import gap_of, run_of, worker_of
+from oncron.stores.sqlite._step import Step, listed
+from oncron.stores.sqlite._workers import DROPPED_AFTER
+
+_OVERDUE_AFTER = 60 * SECOND
+_NEWEST = (1 << 63) - 1
+_OLDEST = -(1 << 63)
+
+
+def poll(step: Step, tasks: Sequence[str], queues: Sequence[str] | None, version: int) -> Poll:
+    groups = [group for group in step.rows("claim.groups") if queues is None or group[0] in queues]
+    droppable = step.rows("worker.droppable", before=step.now - DROPPED_AFTER)
+    return Poll(
+        now=step.now,
+        version=version,
+        next_tick_at=step.value("poll.next_tick"),
+        next_due_at=next_due(step, tasks, groups),
+        workers=tuple(worker.id for worker in workers(step) if _is_firing(worker, step.now)),
+        expired=bool(droppable or step.rows("reap.expired", now=step.now, limit=1)),
+    )
+
+
+def _is_firing(worker: WorkerRecord, now: int) -> bool:
+    """An idle worker's lease may end between two heartbeats: it is still counted on."""
+    return "scheduler" in worker.roles and worker.lease_until + limits.IDLE_HEARTBEAT > now
+
+
+def workers(step: Step) -> list[WorkerRecord]:
+    return [worker_of(row) for row in step.rows("worker.list")]
+
+
+def gaps(step: Step, schedule: str, since: int | None, until: int | None, limit: int) -> list[Gap]:
+    return [gap_of(row) for row in step.rows("gap.list", schedule=schedule, since=since, until=until, limit=limit)]
+
+
+def get_runs(step: Step, run_ids: Sequence[str]) -> list[RunRecord]:
+    return [run_of(row) for row in step.rows("run.get", ids=listed(dict.fromkeys(run_ids)))]
+
+
+def runs(step: Step, where: RunFilter) -> list[RunRecord]:
+    before = _NEWEST if where.before is None else step.value("run.seq", id=where.before)
+    if before is None:
+        return []
+    since = _OLDEST if where.since is None else where.since
+    values = {"before": before, "since": since, "task": where.task, "state": where.state, "limit": where.limit}
+    if where.schedule is None:
+        return [run_of(row) for row in step.rows("run.list", **values)]
+    return [run_of(row[:-1]) for row in step.rows("run.list_of", schedule=where.schedule, **values)]
+
+
+def stats(step: Step) -> Stats:
+    runs = dict(step.rows("stats.ended"))
+    running, opened = step.value("stats.running"), step.value("stats.open")
+    runs |= {RunState.RUNNING.value: running, RunState.PENDING.value: opened - running}
+    return Stats(
+        now=step.now,
+        schedules=dict(step.rows("stats.schedules")),
+        runs={state: count for state, count in runs.items() if count},
+        overdue=step.value("stats.overdue", before=step.now - _OVERDUE_AFTER),
+        workers=tuple(workers(step)),
+    )
