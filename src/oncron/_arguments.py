@@ -162,7 +162,7 @@ def _signature(fn: Callable[..., Any], task: str) -> inspect.Signature:
 
 
 def _refuse_odd_functions(fn: Callable[..., Any], task: str, parameters: Sequence[inspect.Parameter]) -> None:
-    inner = fn.func if isinstance(fn, functools.partial) else fn
+    inner: Any = fn.func if isinstance(fn, functools.partial) else fn
     if isinstance(inner, classmethod) or inspect.isclass(inner):
         raise InvalidTask(f"task {task!r}: {inner!r} is no function; give a def, or a bound method with name=")
     if getattr(inner, "__name__", "") == "<lambda>":
@@ -173,7 +173,7 @@ def _refuse_odd_functions(fn: Callable[..., Any], task: str, parameters: Sequenc
     if first in ("self", "cls") and not inspect.ismethod(inner):
         raise InvalidTask(
             f"task {task!r} takes {first!r}: a run has no object to call it on; "
-            f"give a bound method: app.task(obj.{getattr(fn, '__name__', 'method')}, name={task!r})"
+            f"give a bound method: app.task(obj.{getattr(inner, '__name__', 'method')}, name={task!r})"
         )
 
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ _CLOSE_WITHIN = 5.0
 
 
 @contextmanager
-def stop_signals(loop: asyncio.AbstractEventLoop, heard: Callable[[signal.Signals], None]) -> Iterator[None]:
+def stop_signals(loop: asyncio.AbstractEventLoop, heard: Callable[[signal.Signals], None]) -> Generator[None]:
     """SIGTERM and SIGINT go to `heard`, on the loop. The former handlers are back afterwards. Without
     effect outside of the main thread, where signals cannot be handled."""
     if threading.current_thread() is not threading.main_thread():

@@ -76,10 +76,11 @@ class _Plain:
         return self._container(value, path)
 
     def _container(self, value: Any, path: str) -> Any:
-        if id(value) in self._inside or len(self._inside) >= _DEEPEST:
-            reason = "contains itself" if id(value) in self._inside else f"is nested deeper than {_DEEPEST}"
+        me = id(value)
+        if me in self._inside or len(self._inside) >= _DEEPEST:
+            reason = "contains itself" if me in self._inside else f"is nested deeper than {_DEEPEST}"
             raise _refusal(value, path, f"{reason}; pass plain values")
-        self._inside.add(id(value))
+        self._inside.add(me)
         try:
             if isinstance(value, Mapping):
                 items = cast("Mapping[Any, Any]", value).items()
@@ -92,7 +93,7 @@ class _Plain:
             if _is_record(value):
                 return self.convert(_fields(value, path), path)
         finally:
-            self._inside.discard(id(value))
+            self._inside.discard(me)
         raise _refusal(value, path, "pass an id, a name or a path instead, and look it up in the task")
 
 

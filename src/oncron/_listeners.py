@@ -14,7 +14,7 @@ import inspect
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,7 +123,7 @@ class Listeners:
                 listener.tell(event)
 
     @contextmanager
-    def watch(self, run_id: str, wake: Callable[[], None]) -> Iterator[None]:
+    def watch(self, run_id: str, wake: Callable[[], None]) -> Generator[None]:
         """`wake` is called, from any thread, when this process sees the run end."""
         with self._lock:
             self._watches.setdefault(run_id, []).append(wake)

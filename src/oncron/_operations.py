@@ -1,40 +1,179 @@
-"""What an app does to runs and schedules in the store, one function an operation.
+"""What an app does to schedules and runs in the store. Async; each opens the store if it has to.
 
-Each may be called again with the same ids after an unknown outcome (G7), so ids are made
-by the caller, outside.
+What is tried again after an unknown outcome carries ids that were made before (G7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
+from typing_extensions import Unpack
+
+from oncron import _options as check
+from oncron._arguments import by_name, unchecked
+from oncron._desk import FrontDesk
+from oncron._engine import registrar
 from oncron._model import (
     EnqueueResult,
     NewRun,
     RunFilter,
     RunRecord,
+    RunState,
     ScheduleRecord,
     Status,
+    checked_name,
+    new_run_id,
 )
+from oncron._registry import Registry
+from oncron._run import Run
+from oncron._schedule import Schedule, Stats, stats_of
 from oncron._store import ReadableStore
+from oncron._task import Settings, Task, Timing, call_options, new_run
 from oncron.errors import NotFound, Occupied
-
-_CHUNK = 1000
-
-
-async def enqueue(store: ReadableStore, runs: Sequence[NewRun]) -> list[EnqueueResult]:
-    """One result per run, in order."""
-    results: list[EnqueueResult] = []
-    for at in range(0, len(runs), _CHUNK):
-        results += await store.enqueue(runs[at : at + _CHUNK])
-    return results
+from oncron.stores.open import Opener
+from oncron.triggers import Trigger
 
 
-async def fire(store: ReadableStore, name: str, run_id: str, reason: str) -> EnqueueResult:
+class Operations:
+    """The part of Oncron that does things, for live apps and for those that never start."""
+
+    _desk: FrontDesk
+    _registry: Registry
+    _open: Opener
+
+    async def put_schedule(
+        self, name: str, trigger: Trigger, task: Task[..., Any] | str, **options: Unpack[check.ScheduleOptions]
+    ) -> Schedule:
+        """Create or replace a schedule that lives in the store until it is removed. Safe to repeat.
+
+        Raises InvalidOption for a name that code declares, InvalidTrigger, InvalidArguments, Stopped."""
+        self._desk.refuse_if_stopped("put a schedule")
+        definition = self._registry.define(name, trigger, task, dict(options), origin="api").definition
+        return Schedule(await self._desk.change(lambda store: registrar.put(store, definition)))
+
+    async def remove_schedule(self, name: str) -> None:
+        """No ticks any more; its runs and its cursor stay on record. Raises NotFound."""
+        await self._desk.change(lambda store: registrar.remove(store, name))
+        self._desk.say("schedule.removed", schedule=name)
+
+    async def schedules(self, *, tag: str | None = None) -> list[Schedule]:
+        """All of them, by name; with `tag` those that carry it."""
+        return [Schedule(row) for row in await self._desk.ask(lambda store: _schedules(store, tag))]
+
+    async def get_schedule(self, name: str, /) -> Schedule:
+        """Raises NotFound."""
+        return Schedule(await self._desk.ask(lambda store: _schedule(store, name)))
+
+    async def enqueue(
+        self, task: str, *, args: Mapping[str, Any] | None = None, **options: Unpack[check.CallOptions]
+    ) -> Run[Any]:
+        """A run of a task by its name, which may be another service's. Arguments are checked if the task is
+        known here. Raises as `Task.enqueue` does."""
+        name = checked_name(task, "task")
+        values = by_name({} if args is None else args, name)
+        if name in self._registry.tasks:
+            new = self._registry.tasks[name].options(**options).new_run(values)
+        else:
+            given = call_options(options, f"enqueue({name!r})")
+            settings: Settings = self._registry.task_defaults.merged(given)
+            new = new_run(name, unchecked(values, name), settings, Timing.of(given), values)
+        result = (await asyncio.wrap_future(self._desk.write([new])))[0]
+        return Run(result.run, self._desk, is_new=result.is_new)
+
+    async def fire(self, schedule: str, *, reason: str = "") -> Run[Any]:
+        """A run of the schedule, now. Moves no cursor, obeys its overlap policy, ignores its pause.
+
+        Raises NotFound, Occupied with the run that is in the way, Stopped."""
+        self._desk.refuse_if_stopped("fire")
+        run_id = new_run_id()
+        result = await self._desk.ask(lambda store: _fire(store, schedule, run_id, reason))
+        run = self._granted(result, run_id, f"schedule {schedule!r}")
+        self._desk.written([result])
+        return run
+
+    async def pause(self, schedule: str, *, note: str = "") -> None:
+        """No ticks until it is resumed; those that fall in the pause owe nothing. Raises NotFound."""
+        await self._desk.change(lambda store: registrar.pause(store, schedule, note))
+        self._desk.say("schedule.paused", schedule=schedule, reason=note or None)
+
+    async def resume(self, schedule: str) -> None:
+        """Ticks again, from now on. Raises NotFound."""
+        await self._desk.change(lambda store: registrar.resume(store, schedule))
+        self._desk.say("schedule.resumed", schedule=schedule)
+
+    async def cancel(self, run_id: str) -> Run[Any]:
+        """A pending run ends as cancelled; a running one is asked to stop, and will not be tried again. An
+        ended one stays as it is. Raises NotFound."""
+        seen = await self._desk.ask(lambda store: _run(store, run_id))
+        record = await self._desk.change(lambda store: store.cancel(run_id, opening=seen.opening))
+        if seen.state.is_open and record.state is RunState.CANCELLED:
+            self._desk.say("run.cancelled", schedule=record.schedule, run=run_id)
+        return Run(record, self._desk)
+
+    async def retry(self, run_id: str) -> Run[Any]:
+        """Open an ended run again, its attempts as new. An open one stays as it is, with `is_new` False.
+
+        Raises NotFound, Occupied if its schedule's place or its unique key is taken, Stopped."""
+        self._desk.refuse_if_stopped("retry")
+        seen = await self._desk.ask(lambda store: _run(store, run_id))
+        result = await self._desk.change(lambda store: store.retry(run_id, opening=seen.opening))
+        return self._granted(result, run_id, f"run {run_id}")
+
+    async def runs(
+        self,
+        *,
+        schedule: str | None = None,
+        task: str | None = None,
+        state: str | None = None,
+        since: datetime | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> list[Run[Any]]:
+        """Newest first; those that match everything given. `before` pages on from a run's id."""
+        where = RunFilter(
+            schedule=schedule,
+            task=task,
+            state=None if state is None else check.choice(state, "state", RunState),
+            since=check.instant(since, "since"),
+            before=before,
+            limit=check.number(limit, "limit", least=1, most=100_000),
+        )
+        return [Run(record, self._desk) for record in await self._desk.ask(lambda store: _runs(store, where))]
+
+    async def get_run(self, run_id: str, /) -> Run[Any]:
+        """Raises NotFound."""
+        return Run(await self._desk.ask(lambda store: _run(store, run_id)), self._desk)
+
+    async def stats(self) -> Stats:
+        """The store at a glance."""
+        return stats_of(await self._desk.ask(lambda store: store.stats()))
+
+    async def migrate(self) -> None:
+        """Create or upgrade the store's schema. Idempotent; replicas may do it at once. Raises SchemaTooNew."""
+        store = self._open()
+        try:
+            await store.open()
+            await store.migrate()
+        finally:
+            await store.close()
+
+    def _granted(self, result: EnqueueResult, wanted: str, what: str) -> Run[Any]:
+        """The run. Raises Occupied if another one has its schedule's place or its unique key."""
+        run = Run[Any](result.run, self._desk, is_new=result.is_new)
+        if result.occupied or run.id != wanted:
+            why = "has its place" if result.occupied else "has its unique key"
+            raise Occupied(f"{what}: run {run.id} ({run.state.value}) {why}; wait for its end or cancel it", run)
+        return run
+
+
+async def _fire(store: ReadableStore, name: str, run_id: str, reason: str) -> EnqueueResult:
     """A run of the schedule now: its cursor stays, its overlap policy rules, its pause does not.
 
     Raises NotFound, Occupied with the run that is in the way."""
-    definition = (await schedule(store, name)).definition
+    definition = (await _schedule(store, name)).definition
     new = NewRun(
         id=run_id,
         task=definition.task,
@@ -51,7 +190,7 @@ async def fire(store: ReadableStore, name: str, run_id: str, reason: str) -> Enq
     return (await store.enqueue([new]))[0]
 
 
-async def schedule(store: ReadableStore, name: str) -> ScheduleRecord:
+async def _schedule(store: ReadableStore, name: str) -> ScheduleRecord:
     """Raises NotFound, for a removed one too."""
     rows = await store.schedules([name])
     if not rows or rows[0].status is Status.REMOVED:
@@ -59,13 +198,13 @@ async def schedule(store: ReadableStore, name: str) -> ScheduleRecord:
     return rows[0]
 
 
-async def schedules(store: ReadableStore, tag: str | None) -> list[ScheduleRecord]:
+async def _schedules(store: ReadableStore, tag: str | None) -> list[ScheduleRecord]:
     """By name, without removed ones."""
     rows = [row for row in await store.schedules() if row.status is not Status.REMOVED]
     return rows if tag is None else [row for row in rows if tag in row.definition.tags]
 
 
-async def run(store: ReadableStore, run_id: str) -> RunRecord:
+async def _run(store: ReadableStore, run_id: str) -> RunRecord:
     """Raises NotFound."""
     found = await store.get_run(run_id)
     if found is None:
@@ -73,17 +212,8 @@ async def run(store: ReadableStore, run_id: str) -> RunRecord:
     return found
 
 
-async def runs(store: ReadableStore, where: RunFilter) -> list[RunRecord]:
+async def _runs(store: ReadableStore, where: RunFilter) -> list[RunRecord]:
     """Newest first. Raises NotFound for a `before` that is no run."""
     if where.before is not None:
-        await run(store, where.before)
+        await _run(store, where.before)
     return await store.runs(where)
-
-
-def granted(result: EnqueueResult, wanted: str, what: str) -> RunRecord:
-    """The run. Raises Occupied if another one has its schedule's place or its unique key."""
-    if result.occupied or result.run.id != wanted:
-        other = result.run
-        why = "has its place" if result.occupied else "has its unique key"
-        raise Occupied(f"{what}: run {other.id} ({other.state.value}) {why}; wait for its end or cancel it")
-    return result.run

@@ -181,14 +181,14 @@ def unique_key(value: Any) -> UniqueKey:
         raise InvalidOption(f"unique={value!r}: give True (one open run per arguments), a text, or a function of them")
     if value == "":
         raise InvalidOption("unique='': an empty key is none; give a text, or leave it out")
-    return value
+    return cast("UniqueKey", value)
 
 
 def error_types(value: Any) -> type[BaseException] | tuple[type[BaseException], ...]:
-    kinds = value if isinstance(value, tuple) else (value,)
-    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in cast("tuple[Any, ...]", kinds)):
+    kinds = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
         raise InvalidOption(f"retry_on={value!r}: give an exception class or a tuple of them; () repeats no error")
-    return value
+    return cast("Any", value)
 
 
 def executor_word(value: Any) -> Literal["auto", "thread"]:

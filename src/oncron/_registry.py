@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -230,7 +229,7 @@ def _place(fn: Any) -> str:
 
 def _caller() -> FrameType | None:
     """The nearest frame outside of this package."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").split(".", maxsplit=1)[0] == _PACKAGE:
         frame = frame.f_back
     return frame

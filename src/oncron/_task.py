@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Concatenate, Generic, Literal, Protocol, Self, overload
+from typing import Any, Concatenate, Generic, Literal, Protocol, Self, cast, overload
 
 from typing_extensions import ParamSpec, TypeVar, Unpack
 
@@ -68,7 +68,7 @@ def _backoff(rule: Any) -> Backoff:
         return rule.draw_us
     if not callable(rule):
         raise InvalidOption(f"backoff={rule!r}: give exponential(...), polynomial() or fixed(...) of oncron.backoff")
-    return functools.partial(_own_rule, rule)
+    return functools.partial(_own_rule, cast("Callable[[int], check.Duration]", rule))
 
 
 def _own_rule(rule: Callable[[int], check.Duration], attempt: int, seed: str) -> int:
@@ -162,7 +162,7 @@ class Task(Generic[P, R]):
         self.settings = settings
         self.parameters = parameters
         self._desk = desk
-        self._timing = Timing()
+        self.timing = Timing()
         functools.update_wrapper(self, fn)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
@@ -194,9 +194,8 @@ class Task(Generic[P, R]):
         `queue`, `priority`, `retries`, `timeout`. None leaves an option as it is."""
         given = call_options(options, f"task {self.name!r}.options()")
         other = copy.copy(self)
-        if given.keys() & {"delay", "at"}:
-            other._timing = Timing.of(given)
         other.settings = self.settings.merged(given)
+        other.timing = Timing.of(given) if given.keys() & {"delay", "at"} else self.timing
         return other
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R | Coroutine[Any, Any, R]:
@@ -210,7 +209,7 @@ class Task(Generic[P, R]):
 
     def new_run(self, values: Mapping[str, Any]) -> NewRun:
         """The run of arguments by name, checked, not yet written. Raises InvalidArguments."""
-        return new_run(self.name, self.parameters.encode(values), self.settings, self._timing, values)
+        return new_run(self.name, self.parameters.encode(values), self.settings, self.timing, values)
 
     def _run(self, result: EnqueueResult) -> Run[R]:
         return Run(result.run, self._desk, is_new=result.is_new)
@@ -239,10 +238,11 @@ class _AsyncContextTask(Task[P, R]):
 class TaskDecorator(Protocol):
     """What `@app.task(...)` and `@app.schedule(...)` answer."""
 
+    # The overloads overlap on purpose: the first that fits is taken, the context comes first.
     @overload
-    def __call__(self, fn: Task[P, R], /) -> Task[P, R]: ...
+    def __call__(self, fn: Task[P, R], /) -> Task[P, R]: ...  # pyright: ignore[reportOverlappingOverload]
     @overload
-    def __call__(
+    def __call__(  # pyright: ignore[reportOverlappingOverload]
         self, fn: Callable[Concatenate[RunContext[Any], P], Coroutine[Any, Any, R]], /
     ) -> _AsyncContextTask[P, R]: ...
     @overload
@@ -259,10 +259,10 @@ def make_task(
     """The task of a function. Raises InvalidTask with the mend."""
     parameters = Parameters(fn, name, scope)
     if is_async(fn):
-        kind = _AsyncContextTask if parameters.takes_context else _AsyncTask
+        kind: type[Task[..., Any]] = _AsyncContextTask if parameters.takes_context else _AsyncTask
     else:
         kind = _SyncContextTask if parameters.takes_context else _SyncTask
-    return kind[..., Any](fn, name, settings, parameters, desk)
+    return kind(fn, name, settings, parameters, desk)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

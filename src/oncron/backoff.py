@@ -89,7 +89,7 @@ def fixed(d: timedelta | float) -> Backoff:
 
 
 def _wait(value: timedelta | float, option: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
+    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         raise InvalidOption(f"{option}={value!r}: a duration is a timedelta or a number of seconds")
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidOption(f"{option}={value!r}: give a finite number of seconds")

@@ -1,0 +1,91 @@
+"""The desk where tasks and runs come with their wishes: it hands them to the engine, which has the store."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from oncron._clock import SECOND, from_us
+from oncron._events import Event
+from oncron._json import loads
+from oncron._life import Life
+from oncron._listeners import Listeners
+from oncron._model import EnqueueResult, NewRun
+from oncron._registry import Registry
+from oncron._store import ReadableStore
+
+T = TypeVar("T")
+
+_CHUNK = 1000
+
+
+class FrontDesk:
+    """One per app."""
+
+    def __init__(self, life: Life, listeners: Listeners, registry: Registry) -> None:
+        self._life, self._listeners, self._registry = life, listeners, registry
+        self.state: Any = None
+        """What tasks find as `ctx.state`."""
+
+    def refuse_if_stopped(self, what: str) -> None:
+        """Raises Stopped."""
+        self._life.refuse_if_stopped(what)
+
+    def call(self, work: Callable[[ReadableStore], Awaitable[T]]) -> concurrent.futures.Future[T]:
+        """Do `work` with the store, on the loop where the store lives. It must be repeatable (G7)."""
+        return self._life.engine.call(work)
+
+    async def ask(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
+        """`call`, awaited."""
+        return await asyncio.wrap_future(self.call(work))
+
+    async def change(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
+        """`ask`, after which everybody is told to look."""
+        answer = await self.ask(work)
+        self._life.engine.hint()
+        return answer
+
+    def write(self, runs: Sequence[NewRun]) -> concurrent.futures.Future[list[EnqueueResult]]:
+        """Enqueue; when it is done, the runs are in the store. Raises Stopped."""
+        self._life.refuse_if_stopped("enqueue")
+        future = self.call(lambda store: _enqueue(store, runs))
+
+        def done(written: concurrent.futures.Future[list[EnqueueResult]]) -> None:
+            if not written.cancelled() and written.exception() is None:
+                self.written(written.result())
+
+        future.add_done_callback(done)
+        return future
+
+    def written(self, results: Sequence[EnqueueResult]) -> None:
+        """Tell of new runs: listeners, and whoever may claim what is due."""
+        new = [result.run for result in results if result.is_new]
+        for run in new:
+            self.say("run.enqueued", schedule=run.schedule, run=run.id)
+        now = self._life.engine.now_us()
+        if any(run.due_at <= now + SECOND for run in new):
+            self._life.engine.hint()
+
+    def say(self, name: str, *, schedule: str | None = None, run: str | None = None, reason: str | None = None) -> None:
+        at = from_us(self._life.engine.now_us())
+        self._listeners.emit(Event(name=name, at=at, schedule=schedule, run=run, reason=reason))
+
+    def watch(self, run_id: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `wake`, from any thread, when this process sees the run end. May miss it."""
+        return self._listeners.watch(run_id, wake)
+
+    def decode_result(self, task: str, text: str) -> Any:
+        """As the task's annotation says, if the task is known here."""
+        known = self._registry.tasks.get(task)
+        return loads(text) if known is None else known.parameters.decode_result(text)
+
+
+async def _enqueue(store: ReadableStore, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+    """One result per run, in order."""
+    results: list[EnqueueResult] = []
+    for at in range(0, len(runs), _CHUNK):
+        results += await store.enqueue(runs[at : at + _CHUNK])
+    return results

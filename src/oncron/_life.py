@@ -1,0 +1,190 @@
+"""The life of an app in one process: its engine, from first use to stop; forks and the end of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from signal import Signals
+from typing import Any, Literal
+
+from oncron._clock import SECOND
+from oncron._engine.engine import Engine
+from oncron._hosting import Lifespan, in_thread, stop_signals
+from oncron._listeners import Listeners
+from oncron.errors import AlreadyRunning, Stopped
+
+log = logging.getLogger("oncron.engine")
+
+_FLUSH_WITHIN = 2 * SECOND
+
+Phase = Literal["new", "starting", "running", "stopping", "stopped"]
+
+
+class Life:
+    """`make_engine` is called once per process, at first use."""
+
+    def __init__(self, make_engine: Callable[[], Engine], listeners: Listeners) -> None:
+        self._make_engine, self._listeners = make_engine, listeners
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._phase: Phase = "new"
+        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._lifespan: Lifespan | None = None
+        self.user_loop: asyncio.AbstractEventLoop | None = None
+        """Where async tasks run; None unless running."""
+        _lives.add(self)
+
+    @property
+    def engine(self) -> Engine:
+        """This process's engine; a forked child makes its own."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._make_engine()
+            return self._engine
+
+    def refuse_if_stopped(self, what: str) -> None:
+        """Raises Stopped."""
+        if self._phase == "stopped":
+            raise Stopped(f"this app was stopped: it cannot {what} until it is started again")
+
+    def changed(self) -> None:
+        """Something was declared: a running engine takes it up."""
+        if self._phase == "running":
+            self.engine.changed()
+
+    def unfinished(self) -> list[str]:
+        """Runs whose threads did not return by the end of `stop`."""
+        return [] if self._engine is None else [f"{run.task!r} ({run.id})" for run in self._engine.unfinished]
+
+    # --- start and stop ---------------------------------------------------------------
+
+    async def start(
+        self,
+        *,
+        scheduler: bool,
+        worker: bool,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None,
+        state: Callable[[Any], None],
+    ) -> None:
+        """Runs until `stop`, async tasks on this loop. `state` gets what `lifespan` yielded."""
+        with self._lock:
+            if self._phase in ("starting", "running", "stopping"):
+                raise AlreadyRunning(f"this app is {self._phase} in this process; stop it before starting it again")
+            before, self._phase = self._phase, "starting"
+        self.user_loop = asyncio.get_running_loop()
+        self._ended = concurrent.futures.Future()
+        try:
+            if lifespan is not None:
+                self._lifespan = Lifespan(lifespan)
+                state(await self._lifespan.enter())
+            await self.engine.start(scheduler=scheduler, worker=worker, user_loop=self.user_loop)
+        except BaseException:
+            self._phase, self.user_loop = before, None
+            await self._leave_lifespan()
+            await in_thread(self.engine.close)
+            raise
+        self._phase = "running"
+
+    async def stop(self) -> None:
+        """Nothing happens unless running; a second call waits for the first."""
+        with self._lock:
+            first = self._phase == "running"
+            if first:
+                self._phase = "stopping"
+            elif self._phase != "stopping":
+                return
+            ended = self._ended
+        if not first:
+            await asyncio.shield(asyncio.wrap_future(ended))
+            return
+        try:
+            await self.engine.stop()
+            await self._leave_lifespan()
+            if not await in_thread(lambda: self._listeners.flush(_FLUSH_WITHIN)):
+                log.warning("a listener is still busy; what it has not heard yet is dropped")
+        finally:
+            self._phase, self.user_loop = "stopped", None
+            await in_thread(self.engine.close)
+            ended.set_result(None)
+
+    async def serve(self, start: Callable[[], Any]) -> None:
+        """Start, wait for a signal, for `stop` or a cancellation, and stop. The second signal does not wait."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def heard(signal: Signals) -> None:
+            if done.is_set():
+                log.warning("%s again: stopping at once", signal.name)
+                self.engine.hurry()
+            else:
+                log.info("%s: stopping; once more to stop at once", signal.name)
+            done.set()
+
+        def ended(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(done.set)
+
+        with stop_signals(loop, heard):
+            await start()
+            self._ended.add_done_callback(ended)
+            try:
+                await done.wait()
+            finally:
+                await self.stop()
+
+    async def _leave_lifespan(self) -> None:
+        lifespan, self._lifespan = self._lifespan, None
+        if lifespan is not None:
+            await lifespan.leave()
+
+    # --- forks and the end of the process ---------------------------------------------
+
+    def after_fork(self) -> None:
+        """In the child: threads, connections and locks stayed with the parent."""
+        was_running = self._phase in ("starting", "running")
+        self._phase = "stopped" if self._phase == "stopped" else "new"
+        self._lock = threading.Lock()
+        self._engine = self._lifespan = self.user_loop = None
+        self._ended = concurrent.futures.Future()
+        self._listeners.after_fork()
+        if was_running:
+            log.warning(
+                "oncron was started before this process was forked: it runs on in the parent, nothing runs here; "
+                "to run it here, start it after the fork (gunicorn: in post_fork, or without --preload)"
+            )
+
+    def at_exit(self) -> None:
+        """The process ends: what is not stopped yet is, without waiting for tasks."""
+        engine = self._engine
+        if engine is None:
+            return
+        if engine.running:
+            engine.hurry()
+            with contextlib.suppress(Exception):
+                asyncio.run(engine.stop())
+        engine.close()
+
+
+_lives: weakref.WeakSet[Life] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for life in list(_lives):
+        life.after_fork()
+
+
+def _at_exit() -> None:
+    for life in list(_lives):
+        life.at_exit()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
