@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from oncron._clock import wall_us
+from oncron._clock import machine_us
 from oncron.errors import SchemaOutdated, SchemaTooNew, StoreUnsafe
 from oncron.stores import _sql
 from oncron.stores.sqlite._step import Step, filled, store_now
@@ -84,7 +84,7 @@ def begin(step: Step, now: int | None, where: str) -> None:
 
 def look(step: Step, now: int | None, where: str) -> None:
     """What a reading step looks at first. A clock far ahead does not keep anybody from looking."""
-    step.now = max(wall_us(), meta(step, where)[1]) if now is None else now
+    step.now = max(machine_us(), meta(step, where)[1]) if now is None else now
 
 
 def meta(step: Step, where: str) -> tuple[int, int, str, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from oncron._clock import wall_us
+from oncron._clock import machine_us
 from oncron._defaults import STALE_WALL
 from oncron.errors import StoreUnavailable
 from oncron.stores import _sql
@@ -74,7 +74,7 @@ def listed(values: Iterable[Any]) -> str:
 def store_now(stored: int, where: str) -> int:
     """The store's clock: the wall's, but never behind what it said before. Raises StoreUnavailable
     while that is more than a minute ahead: then one of the machine's clocks was or is wrong."""
-    wall = wall_us()
+    wall = machine_us()
     if stored - wall > STALE_WALL:
         raise StoreUnavailable(
             f"{where}: its clock is {(stored - wall) // 1_000_000} s ahead of this machine's, so nothing may fire. "
