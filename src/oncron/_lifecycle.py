@@ -130,13 +130,22 @@ def cut(text: str, size: int) -> str:
 
 
 def _short(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}".replace("\0", "\\0").encode("utf-8", "replace").decode()
-    return text if len(text) <= 300 else text[:297] + "..."
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise; the run's end must be written all the same
+        said = "(its text could not be made)"
+    return _line(f"{type(error).__name__}: {said}")
+
+
+def _line(text: object) -> str:
+    """As every store can hold it: no NUL, no lone surrogate, at most 300 characters."""
+    plain = str(text).replace("\0", "\\0").encode("utf-8", "replace").decode()
+    return plain if len(plain) <= 300 else plain[:297] + "..."
 
 
 def _ended(run: RunRecord, kind: OutcomeKind, error: BaseException, reason: str) -> Outcome:
     text = None if kind is OutcomeKind.SKIPPED else error_text(error)
-    return Outcome(run_id=run.id, token=run.token, kind=kind, error=text, reason=reason)
+    return Outcome(run_id=run.id, token=run.token, kind=kind, error=text, reason=_line(reason))
 
 
 def _again(run: RunRecord, error: BaseException, delay: int, backoff: Backoff, *, spend: bool) -> Outcome:
