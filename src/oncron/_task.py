@@ -235,12 +235,15 @@ class _AsyncContextTask(Task[P, R]):
         return self.fn(ctx, *args, **kwargs)
 
 
+AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
+
+
 class TaskDecorator(Protocol):
     """What `@app.task(...)` and `@app.schedule(...)` answer."""
 
     # The overloads overlap on purpose: the first that fits is taken, the context comes first.
     @overload
-    def __call__(self, fn: Task[P, R], /) -> Task[P, R]: ...  # pyright: ignore[reportOverlappingOverload]
+    def __call__(self, fn: AnyTask, /) -> AnyTask: ...  # pyright: ignore[reportOverlappingOverload]
     @overload
     def __call__(  # pyright: ignore[reportOverlappingOverload]
         self, fn: Callable[Concatenate[RunContext[Any], P], Coroutine[Any, Any, R]], /
