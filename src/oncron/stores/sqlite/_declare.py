@@ -77,8 +77,7 @@ def _write(step: Step, written: Sequence[Change], rows: dict[str, ScheduleRecord
     records = [rows[name] for name in dict.fromkeys(change.name for change in written)]
     step.each("schedule.put", map(_definition_values, records))
     step.each("schedule.put_cursor", [(r.name, r.revision, r.status, r.cursor, r.next_at) for r in records])
-    for _ in written:
-        step.do("meta.changed")
+    step.do("meta.changed", changes=len(written))
     record_gaps(step, ((change.name, change.seen_cursor, change.gaps) for change in written))
 
 

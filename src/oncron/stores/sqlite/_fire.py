@@ -17,9 +17,10 @@ from oncron._model import (
     Gap,
     GapReason,
     Overlap,
+    RunRecord,
     TickRun,
 )
-from oncron.stores._occupancy import Verdict
+from oncron.stores._occupancy import Verdict, admit
 from oncron.stores.sqlite._claim import Candidate, held_by, lease, renewed, take
 from oncron.stores.sqlite._declare import record_gaps
 from oncron.stores.sqlite._sheet import Sheet
@@ -28,13 +29,15 @@ from oncron.stores.sqlite._step import Step, listed
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(FireResult).decode
 
+FREE, PARKED = Verdict(), Verdict(parked=True)
+
 
 def fire(step: Step, plans: Sequence[FirePlan], claim: ClaimSpec | None, fire_id: str) -> Fired:
     results: list[FireResult] = []
     created: list[Candidate] = []
     repeated: set[str] = set()
     for part in _without_doubles(plans):
-        firing = Firing(step, part, fire_id)
+        firing = Firing(step, part, fire_id, leases=claim is not None)
         results += [firing.settle(plan) for plan in part]
         firing.write()
         created += firing.claimable
@@ -81,12 +84,16 @@ class Row:
 
     def is_as_planned(self, plan: FirePlan) -> bool:
         """The compare of compare-and-set (G3), and that the plan stays within what it passes (G1)."""
-        if (self.status, self.revision, self.cursor) != ("active", plan.seen_revision, plan.seen_cursor):
+        if self.cursor != plan.seen_cursor or self.revision != plan.seen_revision or self.status != "active":
             return False
         first, last = plan.seen_cursor, plan.new_cursor
-        return all(first < tick.tick <= last for tick in plan.ticks) and all(
-            first < gap.first <= last and first < gap.last <= last for gap in plan.gaps
-        )
+        for tick in plan.ticks:
+            if not first < tick.tick <= last:
+                return False
+        for gap in plan.gaps:
+            if not (first < gap.first <= last and first < gap.last <= last):
+                return False
+        return True
 
     def repeats(self, plan: FirePlan, fire_id: str) -> bool:
         """This very fire_id fired the plan before, and nothing has happened since (G7): whatever
@@ -97,8 +104,8 @@ class Row:
 class Firing:
     """Plans of different schedules, judged against one reading and written at once."""
 
-    def __init__(self, step: Step, plans: Sequence[FirePlan], fire_id: str) -> None:
-        self.step, self.fire_id = step, fire_id
+    def __init__(self, step: Step, plans: Sequence[FirePlan], fire_id: str, *, leases: bool) -> None:
+        self.step, self.fire_id, self._leases = step, fire_id, leases
         names = listed(plan.name for plan in plans)
         self.rows = {row[0]: Row(*row) for row in step.rows("fire.rows", names=names)}
         self.claimable: list[Candidate] = []
@@ -110,18 +117,15 @@ class Firing:
         self._gaps: list[tuple[str, int | None, Sequence[Gap]]] = []
         self._taken_keys: set[str] = set()
         self._on_record: set[str] = set()
-        self._load([plan for plan in plans if self._is_due(plan)])
+        fresh = [plan for plan in plans if (row := self.rows.get(plan.name)) is not None and row.is_as_planned(plan)]
+        self._fresh = {plan.name for plan in fresh}
+        if fresh:
+            self._load(fresh)
         self._next_seq = step.next_seq()
 
-    def _is_due(self, plan: FirePlan) -> bool:
-        row = self.rows.get(plan.name)
-        return row is not None and bool(plan.ticks) and row.is_as_planned(plan)
-
     def _load(self, plans: Sequence[FirePlan]) -> None:
-        if not plans:
-            return
-        rows = [self.rows[plan.name] for plan in plans]
-        self.sheet.load_schedules(row.name for row in rows if row.overlap != Overlap.ALLOW)
+        rows = [self.rows[plan.name] for plan in plans if plan.ticks]
+        self.sheet.load_open_of(row.name for row in rows if row.overlap != "allow")
         self.sheet.load_holders(row.unique for row in rows)
         ids = listed(tick.run_id for plan in plans for tick in plan.ticks)
         self._on_record = {row[0] for row in self.step.rows("fire.on_record", ids=ids)}
@@ -134,14 +138,15 @@ class Firing:
         if row.repeats(plan, self.fire_id):
             self.repeated.update(tick.run_id for tick in plan.ticks)
             return _first_answer(row, plan)
-        if not row.is_as_planned(plan):
+        if plan.name not in self._fresh:
             return FireResult(name=plan.name, outcome=FireOutcome.STALE)
         if plan.new_cursor > self.step.now:  # G2; no tick lies past new_cursor
             return FireResult(name=plan.name, outcome=FireOutcome.EARLY)
         counted = row.created_count
         result, refused = self._place(row, plan)
         gaps = plan.gaps if result.reason is None else (*plan.gaps, _gap_of(plan, refused, result.reason))
-        self._gaps.append((plan.name, plan.seen_cursor, gaps))
+        if gaps:
+            self._gaps.append((plan.name, plan.seen_cursor, gaps))
         next_at = None if row.is_full() else plan.next_at
         told = None if _is_plain(result, plan) else _encode(result).decode()
         self._moves.append((plan.new_cursor, next_at, row.created_count - counted, self.fire_id, told, plan.name))
@@ -150,7 +155,8 @@ class Firing:
     def _place(self, row: Row, plan: FirePlan) -> tuple[FireResult, list[int]]:
         """The plan's ticks become runs or are refused, in tick order. Several are a catch-up."""
         catchup = len(plan.ticks) > 1
-        crowded = catchup and bool(self.sheet.serial_of(row.name))
+        serial = [] if row.overlap == "allow" else self.sheet.serial_of(row.name)
+        crowded = bool(serial)
         refused: list[int] = []
         reason, created = None, 0
         superseded: list[str] = []
@@ -158,7 +164,7 @@ class Firing:
         for tick in plan.ticks if not catchup else sorted(plan.ticks, key=lambda tick: tick.tick):
             if tick.run_id in self._on_record:
                 continue  # the second belt of G1: this tick's run is on record
-            verdict = self._verdict(row, catchup=catchup, crowded=crowded)
+            verdict = self._verdict(row, serial, catchup=catchup, crowded=crowded)
             refusal = self._refusal(row, verdict)
             if refusal is not None:
                 refused.append(tick.tick)
@@ -180,10 +186,10 @@ class Firing:
         )
         return result, refused
 
-    def _verdict(self, row: Row, *, catchup: bool, crowded: bool) -> Verdict:
-        if catchup:
-            return Verdict(parked=crowded and row.overlap != Overlap.ALLOW)
-        return self.sheet.admit(row.name)
+    def _verdict(self, row: Row, serial: list[RunRecord], *, catchup: bool, crowded: bool) -> Verdict:
+        if not crowded or row.overlap == "allow":
+            return FREE
+        return PARKED if catchup else admit(Overlap(row.overlap), serial, catchup=False)
 
     def _refusal(self, row: Row, verdict: Verdict) -> GapReason | None:
         """Why the next tick may not become a run: its place, then the limit, then the unique key."""
@@ -200,11 +206,10 @@ class Firing:
         row.created_count += 1
         if row.unique is not None:
             self._taken_keys.add(row.unique)
-        serial, is_catchup = row.overlap != Overlap.ALLOW, tick.is_catchup or catchup
-        seq = self._next_seq + len(self._inserts)
-        flags = (serial, parked, is_catchup, tick.missed_count)
-        self._inserts.append((seq, tick.run_id, tick.tick, tick.due_at, self.step.now, *flags, row.name))
-        if not parked and tick.due_at <= self.step.now:
+        seq, now = self._next_seq + len(self._inserts), self.step.now
+        flags = (row.overlap != "allow", parked, tick.is_catchup or catchup, tick.missed_count)
+        self._inserts.append((seq, tick.run_id, tick.tick, tick.due_at, now, *flags, row.name))
+        if self._leases and not parked and tick.due_at <= now:
             key = tick.due_at - 60_000_000 * row.priority
             self.claimable.append(Candidate(key, tick.due_at, tick.run_id, row.task, row.queue))
 
@@ -218,15 +223,13 @@ class Firing:
 
 def _is_plain(result: FireResult, plan: FirePlan) -> bool:
     """Every tick became a run and nobody had to make room: the plan alone tells the answer."""
-    return result == _plain(plan)
-
-
-def _plain(plan: FirePlan) -> FireResult:
-    return FireResult(name=plan.name, outcome=FireOutcome.FIRED, created=len(plan.ticks))
+    return result.created == len(plan.ticks) and not result.superseded and not result.cancelled
 
 
 def _first_answer(row: Row, plan: FirePlan) -> FireResult:
-    return _plain(plan) if row.fire_result is None else _decode(row.fire_result)
+    if row.fire_result is not None:
+        return _decode(row.fire_result)
+    return FireResult(name=plan.name, outcome=FireOutcome.FIRED, created=len(plan.ticks))
 
 
 def _gap_of(plan: FirePlan, refused: Sequence[int], reason: GapReason) -> Gap:

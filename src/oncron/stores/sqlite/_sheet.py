@@ -77,7 +77,7 @@ class Sheet:
         return list(self._open_of.get(schedule, {}).values())
 
     def serial_of(self, schedule: str) -> list[RunRecord]:
-        return [run for run in self.open_of(schedule) if run.serial]
+        return [run for run in self._open_of.get(schedule, {}).values() if run.serial]
 
     def holder_of(self, unique: str | None) -> RunRecord | None:
         """The open run that has the unique key."""

@@ -6,7 +6,6 @@ then tells whether it was somebody else. Both are hints (G9).
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 
@@ -63,7 +62,7 @@ async def changes(path: Path, activity: Activity, data_version: Callable[[], Awa
 def _status(log: Path) -> tuple[int, int, int]:
     """Never opens the file: closing it would drop this process's locks on it."""
     try:
-        status = os.stat(log)
+        status = log.stat()
     except FileNotFoundError:
         return (0, 0, 0)
     return (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -31,8 +31,8 @@ update {ns}_meta set now_at = :now where now_at < :now;
 update {ns}_meta set boot_id = :boot_id;
 
 -- name: meta.changed
--- Some schedule's definition or status has changed.
-update {ns}_meta set version = version + 1;
+-- So many schedules' definition or status has changed.
+update {ns}_meta set version = version + :changes;
 
 -- name: schedule.get
 -- Whole rows of the names given that exist, by name.
