@@ -238,7 +238,10 @@ def _split(expr: object, seconds: bool) -> tuple[str, ...]:
         raise InvalidTrigger("a cron expression is a str", expression=expr, mend="write cron('0 3 * * *')")
     if len(expr) > LONGEST_EXPRESSION:
         raise InvalidTrigger(
-            f"longer than {LONGEST_EXPRESSION} characters", expression=expr, mend="make it two schedules"
+            f"longer than {LONGEST_EXPRESSION} characters",
+            expression=expr,
+            field="expression",
+            mend="make it two schedules",
         )
     spaced = expr.replace("\t", " ")
     if not (spaced.isascii() and spaced.isprintable()):
