@@ -47,7 +47,7 @@ class InvalidTrigger(DefinitionError, ValueError):
 
     def __init__(self, reason: str, *, expression: object = "", field: str = "", mend: str = "") -> None:
         self.expression, self.field, self.reason, self.mend = expression, field, reason, mend
-        shown = repr(expression)
+        shown = repr(expression[:81] if isinstance(expression, str) else expression)
         if len(shown) > 80:
             shown = shown[:77] + "..."
         where = f" ({field})" if field else ""
