@@ -36,6 +36,9 @@ _RESTART_FIRST = 50_000
 _RESTART_CAP = 5 * limits.SECOND
 _HINT_GAP = 20_000
 """Hints closer together than this cost one poll."""
+_CLEAN_UP_WITHIN = 700_000
+"""How long tasks that were cancelled at the end of a stop may take to clean up: a process that was told
+to leave is gone within a second of its limit."""
 _LEAVE_WITHIN = 5 * limits.SECOND
 """How long a stopping replica tries to write its last outcomes to a store that does not answer."""
 
@@ -441,27 +444,34 @@ class _Replica:
     async def stop(self) -> None:
         """Fire and claim no more; wait up to `stop_within` (heartbeats go on); then cancel; give back
         only what has stopped; leave if nothing is held."""
-        await self._end("scheduler", "claim", "audit", "declare", "reap", "prune")
-        self.worker.wind_down()
         if self._engine.hurried:
             self._hurried.set()
-        await self._drained(self._engine.settings.stop_within)
+        self.worker.wind_down()
+        # A fire or claim on its way may already have leased runs to this worker: its answer is waited for,
+        # so that they are given back now instead of when the lease expires.
+        await self._until(self.worker.answered, limits.CALL_DEADLINE)
+        await self._end("scheduler", "claim", "audit", "declare", "reap", "prune")
+        await self._until(self.worker.quiet, self._engine.settings.stop_within)
         if self.worker.executions:
             self.worker.stop_all()
+            await self._quiet_within(_CLEAN_UP_WITHIN)
+        if self.worker.has_unwritten:
             await self._quiet_within(_LEAVE_WITHIN if not self._hurried.is_set() else limits.SECOND)
         await self._end(*self._tasks)
-        if not self.worker.executions:
-            with contextlib.suppress(StoreError):
+        with contextlib.suppress(StoreError):
+            # The others look at once for what was given back, and for ticks that this one fired last.
+            await self._door(lambda store: store.hint(), deadline=2 * limits.SECOND)
+            if not self.worker.executions:
                 await self._door(lambda store: store.leave(self._engine.worker_id), deadline=2 * limits.SECOND)
         self._executor.close()
         self._engine.say("worker.stopped")
 
-    async def _drained(self, within: int) -> None:
-        quiet = asyncio.ensure_future(self.worker.quiet.wait())
-        hurried = asyncio.ensure_future(self._hurried.wait())
-        await asyncio.wait({quiet, hurried}, timeout=within / 1_000_000, return_when=asyncio.FIRST_COMPLETED)
-        quiet.cancel()
-        hurried.cancel()
+    async def _until(self, event: asyncio.Event, within: int) -> None:
+        """Wait for it: so long at most, and no longer once the second signal came."""
+        waits = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._hurried.wait())}
+        await asyncio.wait(waits, timeout=within / 1_000_000, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     async def _quiet_within(self, within: int) -> None:
         with contextlib.suppress(TimeoutError):

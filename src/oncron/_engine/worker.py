@@ -75,6 +75,9 @@ class Worker:
         self.quiet.set()
         self.busy = asyncio.Event()
         """Set while something is held."""
+        self.answered = asyncio.Event()
+        """Set while no fire or claim that may lease runs is on its way."""
+        self.answered.set()
         self._next_due: int | None = 0
         self.accepting = False
 
@@ -100,6 +103,7 @@ class Worker:
         if not self.accepting or free == 0 or not self._tasks:
             return None
         self._reserved += free
+        self.answered.clear()
         return ClaimSpec(
             claim_id=new_id(),
             worker=self._me,
@@ -122,6 +126,8 @@ class Worker:
     def take(self, spec: ClaimSpec, runs: Iterable[RunRecord], sent: int, lease_left: int) -> None:
         """The answer to a claim or a fire under this reservation (no runs if it failed)."""
         self._reserved -= spec.limit
+        if not self._reserved:
+            self.answered.set()
         if lease_left > 0:
             self._trust(sent, lease_left)
         for run in runs:
@@ -327,6 +333,11 @@ class Worker:
     def stop_all(self) -> None:
         for execution in list(self.executions.values()):
             execution.ask_to_stop("stopped")
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether something has ended that the store has not heard of yet."""
+        return bool(self._outcomes)
 
     @property
     def unfinished(self) -> list[RunRecord]:
