@@ -294,6 +294,10 @@ class Oncron(Operations):
         self._registry.declare(declared)
         self._life.changed()
 
+    def _engine(self) -> Engine:
+        """This process's engine."""
+        return self._life.engine
+
     def _make_engine(self) -> Engine:
         if self._by_default:
             self._by_default = False

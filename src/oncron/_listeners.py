@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from oncron._clock import SECOND, boot_us
+from oncron._eventlog import log_event
 from oncron._events import NAMES, Event
 from oncron.errors import InvalidOption
 
@@ -113,6 +114,7 @@ class Listeners:
 
     def emit(self, event: Event) -> None:
         """The Observer that the engine gets: takes an event without blocking and without raising."""
+        log_event(event)
         if event.name in _ENDS and event.run is not None and event.run in self._watches:
             with self._lock:
                 wakes = tuple(self._watches.get(event.run, ()))

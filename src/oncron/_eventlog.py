@@ -1,0 +1,44 @@
+"""Events as log records: one line each, named `noun.past`, with the event's fields as `extra=`."""
+
+from __future__ import annotations
+
+import logging
+
+from oncron._events import NAMES, Event
+
+_LOGGED_WHERE_THEY_HAPPEN = frozenset({"lease.lost", "run.lost", "run.overrun", "store.lost", "store.back"})
+"""Their place knows more than the event says."""
+_WARNINGS = frozenset({
+    "tick.missed", "run.failed", "run.retried", "schedule.dormant", "schedule.overdue", "schedule.flapped",
+    "worker.dead", "store.rolled_back",
+})  # fmt: skip
+_GROUPS_FOR_INFO = ("schedule.", "worker.")
+
+
+def _level(name: str) -> int:
+    if name in _WARNINGS:
+        return logging.WARNING
+    return logging.INFO if name.startswith(_GROUPS_FOR_INFO) or name == "run.cancelled" else logging.DEBUG
+
+
+_LEVELS = {name: _level(name) for name in NAMES - _LOGGED_WHERE_THEY_HAPPEN}
+_LOGGERS = {name: logging.getLogger(f"oncron.{name.split('.')[0]}") for name in NAMES}
+
+
+def log_event(event: Event) -> None:
+    """Losing a race to another replica is no event; what happens many times a second is DEBUG."""
+    level = _LEVELS.get(event.name)
+    if level is None or not _LOGGERS[event.name].isEnabledFor(level):
+        return
+    fields = {
+        "schedule": event.schedule,
+        "tick": None if event.tick is None else event.tick.isoformat(),
+        "run": event.run,
+        "reason": event.reason,
+        "worker": event.worker,
+    }
+    shown = {name: value for name, value in fields.items() if value is not None}
+    if not event.name.startswith("worker."):
+        shown.pop("worker", None)
+    text = " ".join(f"{name}={value!r}" for name, value in shown.items())
+    _LOGGERS[event.name].log(level, "%s %s", event.name, text, extra={"event": event.name, **fields})
