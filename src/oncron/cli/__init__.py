@@ -1,0 +1,155 @@
+"""The command line: `oncron COMMAND [TARGET] [ARGS] [--store URL]`.
+
+Exit codes: 0 done, 1 it failed, 2 wrong use (one line on stderr says what, which, what to do).
+Each command lives in a module of its group and is imported when it is called, so that
+`oncron --help` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Run": {
+        "run": ("run", "Run a replica until SIGTERM or SIGINT."),
+        "demo": ("demo", "Real replicas on one store, one of them killed: every tick runs once."),
+    },
+    "Look": {
+        "schedules": ("look", "List schedules: when, next tick, last run."),
+        "next": ("look", "List the next instants, in UTC and in each schedule's zone."),
+        "runs": ("look", "List runs, newest first."),
+        "show": ("look", "Everything on record about a run or a schedule."),
+    },
+    "Act": {
+        "fire": ("act", "Run a schedule now; its ticks stay as they are."),
+        "pause": ("act", "No ticks of a schedule until it is resumed."),
+        "resume": ("act", "Let a paused schedule tick again, from now on."),
+        "retry": ("act", "Open an ended run again."),
+        "cancel": ("act", "Cancel a pending run; ask a running one to stop."),
+    },
+    "Understand": {
+        "explain": ("explain", "Say an expression in words, with its next instants."),
+        "check": ("check", "List what a target declares, and what may surprise."),
+        "migrate": ("act", "Create or upgrade the store's schema."),
+    },
+}
+_MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
+
+
+class _Lazy(click.Group):
+    """Commands by name, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        module = _MODULES.get(cmd_name)
+        if module is None:
+            return None
+        return getattr(importlib.import_module(f"oncron.cli.{module}"), f"{cmd_name}_command")
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _MODULES:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], _MODULES, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"commands are {', '.join(_MODULES)}"
+            raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        for title, group in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in group.items()], col_max=12)
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"oncron {version('oncron')}")
+    ctx.exit()
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="TARGET is module:attribute, or module alone if it holds one Oncron; with --store URL it is left out.",
+)
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
+    """Scheduled jobs that run once per tick, however many replicas schedule them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave the process with its exit code. Never shows a traceback for what a user
+    or an operator got wrong."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal cannot spell is shown escaped; it does not end the command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    code = _call(arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+    sys.exit(code)
+
+
+def _call(arguments: Sequence[str] | None) -> int:
+    try:
+        code = cli.main(None if arguments is None else list(arguments), prog_name="oncron", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        _say(_where(error), error.format_message())
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has seen enough of it.
+        _forget_stdout()
+        return 0
+    except Exception as error:  # noqa: BLE001 - told apart, and raised again unless a user can mend it
+        return _failed(error)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    """One line for an error of the tree; anything else is a fault of ours and keeps its traceback."""
+    from oncron.errors import LeaseLost, LimitExceeded, Occupied, OncronError, RunFailed
+
+    if not isinstance(error, OncronError):
+        raise error
+    _say("oncron", str(error))
+    return 1 if isinstance(error, Occupied | RunFailed | LimitExceeded | LeaseLost) else 2
+
+
+def _where(error: click.ClickException) -> str:
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    return ctx.command_path if ctx is not None else "oncron"
+
+
+def _say(where: str, message: str) -> None:
+    line = " ".join(message.split())
+    print(f"{where}: {line}", file=sys.stderr)
+
+
+def _forget_stdout() -> None:
+    """Nothing can be written any more: the interpreter's last flush must not say so either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,110 @@
+"""Commands that change something: `fire`, `pause`, `resume`, `retry`, `cancel`, `migrate`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from oncron import Run, Schedule
+from oncron.cli import render
+from oncron.cli.look import json_option
+from oncron.cli.target import Target, takes_target
+
+
+@click.command("fire")
+@takes_target("schedule")
+@click.option("--reason", default="", help="Kept with the run.")
+@json_option
+def fire_command(target: Target, schedule: str, reason: str, as_json: bool) -> None:
+    """Run SCHEDULE now. Its ticks stay as they are; its overlap policy holds, a pause does not.
+
+    Exits 1 if another run has its place.
+    """
+    _tell_run(target.app.sync(target.app.fire(schedule, reason=reason)), as_json, "fired")
+
+
+@click.command("pause")
+@takes_target("schedule")
+@click.option("--note", default="", help="Why; shown with the schedule.")
+@json_option
+def pause_command(target: Target, schedule: str, note: str, as_json: bool) -> None:
+    """No ticks of SCHEDULE until it is resumed; those that fall in the pause owe nothing.
+
+    Runs that exist go on.
+    """
+    app = target.app
+
+    async def pause() -> Schedule:
+        await app.pause(schedule, note=note)
+        return await app.get_schedule(schedule)
+
+    _tell_schedule(app.sync(pause()), as_json)
+
+
+@click.command("resume")
+@takes_target("schedule")
+@json_option
+def resume_command(target: Target, schedule: str, as_json: bool) -> None:
+    """Let SCHEDULE tick again, from now on."""
+    app = target.app
+
+    async def resume() -> Schedule:
+        await app.resume(schedule)
+        return await app.get_schedule(schedule)
+
+    _tell_schedule(app.sync(resume()), as_json)
+
+
+@click.command("retry")
+@takes_target("run_id")
+@json_option
+def retry_command(target: Target, run_id: str, as_json: bool) -> None:
+    """Open the ended run RUN_ID again, due now, with all its attempts.
+
+    Exits 1 if another run has its place.
+    """
+    run = target.app.sync(target.app.retry(run_id))
+    _tell_run(run, as_json, "open again" if run.is_new else "was open already")
+
+
+@click.command("cancel")
+@takes_target("run_id")
+@json_option
+def cancel_command(target: Target, run_id: str, as_json: bool) -> None:
+    """Cancel the run RUN_ID: a pending one ends at once, a running one is asked to stop."""
+    run = target.app.sync(target.app.cancel(run_id))
+    if not run.state.is_open:
+        what = "cancelled" if run.state.value == "cancelled" else f"had ended already: {run.state.value}"
+    else:
+        what = "asked to stop"
+    _tell_run(run, as_json, what)
+
+
+@click.command("migrate")
+@takes_target()
+@json_option
+def migrate_command(target: Target, as_json: bool) -> None:
+    """Create the store's schema, or bring it up to this release. Safe to repeat, and beside running replicas."""
+    target.app.sync(target.app.migrate())
+    if as_json:
+        render.as_json({"store": target.store_url, "migrated": True})
+    else:
+        render.lines([f"{target.store_url} has the schema of this release."])
+
+
+def _tell_run(run: Run[Any], as_json: bool, what: str) -> None:
+    if as_json:
+        render.as_json(render.plain(run.record))
+    else:
+        render.lines([f"Run {run.id} of task {run.task}: {what}."])
+
+
+def _tell_schedule(schedule: Schedule, as_json: bool) -> None:
+    row = schedule.record
+    if as_json:
+        render.as_json(render.plain(row))
+        return
+    next_at = "" if row.next_at is None else f"; next tick {render.utc(row.next_at)}"
+    note = f" ({row.note})" if row.note and schedule.paused else ""
+    render.lines([f"Schedule {row.name} is {row.status.value}{note}{next_at}."])

@@ -1,0 +1,181 @@
+"""What commands print: tables for people, JSON for programs.
+
+On a terminal, tables fit its width and have colours (not with NO_COLOR); into a pipe they are
+plain text, one line a row, nothing shortened. What users named is never read as markup, and
+control characters in it are shown, not sent to the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from oncron._clock import SECOND, from_us
+from oncron.triggers.zones import load_zone
+
+Cell = str | Text
+
+_STYLES = {
+    "succeeded": "green", "failed": "red", "lost": "red", "running": "cyan", "pending": "yellow",
+    "cancelled": "magenta", "skipped": "magenta", "active": "green", "paused": "yellow", "dormant": "magenta",
+    "removed": "red",
+}  # fmt: skip
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_WIDE = 100_000
+
+# --- tables ---------------------------------------------------------------------------------
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str = "") -> None:
+    """Print rows under headings; `empty` if there are none. A heading that begins with `+` may wrap; a
+    column without any content is left out."""
+    cells = [[cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row] for row in rows]
+    if not cells:
+        lines([empty] if empty else [])
+        return
+    kept = [at for at in range(len(columns)) if any(row[at] for row in cells)]
+    grid = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for at in kept:
+        grid.add_column(columns[at].removeprefix("+"), overflow="fold", no_wrap=not columns[at].startswith("+"))
+    for row in cells:
+        grid.add_row(*(row[at] for at in kept))
+    put(grid)
+
+
+def fields(pairs: Iterable[tuple[str, Cell]]) -> None:
+    """Print names and values, one a line."""
+    grid = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(name, value if isinstance(value, Text) else Text(printable(value)))
+    put(grid)
+
+
+def lines(texts: Iterable[str], *, style: str = "") -> None:
+    """Print texts, each on a line of its own, wrapped on a terminal only."""
+    for text in texts:
+        put(Text(printable(text), style=style))
+
+
+def put(what: Table | Text) -> None:
+    if sys.stdout.isatty():
+        console().print(what)
+        return
+    # rich pads every cell of a column to one width; a pipe gets the lines without the blanks at their end.
+    quiet = Console(width=_WIDE, highlight=False, markup=False, emoji=False, color_system=None)
+    with quiet.capture() as captured:
+        quiet.print(what)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def console() -> Console:
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def styled(word: str) -> Text:
+    """A state or status in its colour."""
+    return Text(word, style=_STYLES.get(word, ""))
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown as escapes; line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+# --- instants and durations -----------------------------------------------------------------
+
+
+def utc(instant: int | None) -> str:
+    """`2026-07-20 03:00:00Z`, with fractions if it has any."""
+    return "-" if instant is None else _iso(instant).replace("T", " ")
+
+
+def local(instant: int, zone: str) -> str:
+    """`2026-07-20 05:00:00+02:00`: the same instant on the clocks of a zone."""
+    offset = load_zone(zone).offset_at(instant // SECOND)
+    sign, minutes = "-" if offset < 0 else "+", abs(offset) // 60
+    shown = _naive(from_us(instant + offset * SECOND))
+    return f"{shown.replace('T', ' ')}{sign}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def away(instant: int, now: int) -> str:
+    """`in 5 min`, `3 s ago`."""
+    return f"in {span(instant - now)}" if instant > now else f"{span(now - instant)} ago"
+
+
+def span(duration: int) -> str:
+    """Microseconds in the two largest units: `4 h 12 min`; below ten seconds with fractions."""
+    if duration < 10 * SECOND:
+        return f"{duration / SECOND:.1f} s" if duration >= SECOND // 10 else f"{duration / 1000:.0f} ms"
+    left, parts = duration // SECOND, list[str]()
+    for size, unit in _UNITS:
+        amount, left = divmod(left, size)
+        if amount or parts:
+            parts.append(f"{amount} {unit}" if amount else "")
+    return " ".join(part for part in parts[:2] if part)
+
+
+# --- JSON -----------------------------------------------------------------------------------
+
+_INSTANTS = {"tick", "cursor", "first", "last", "now"}
+_DURATIONS = {"timeout", "jitter", "delay"}
+_JSON_TEXTS = {"args", "result", "progress", "checkpoint"}
+
+
+def as_json(value: Any) -> None:
+    """Print one JSON document: an object, or an array for lists."""
+    utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(value, indent=2, ensure_ascii=not utf8))
+
+
+def plain(record: msgspec.Struct) -> dict[str, Any]:
+    """A record with the names it has, as JSON values: instants in ISO 8601 and UTC, durations in
+    seconds, JSON texts as what they say. A schedule's definition is laid flat into its row."""
+    found: dict[str, Any] = {}
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if isinstance(value, msgspec.Struct):
+            found |= plain(value)
+        else:
+            found[name] = _value(name, value)
+    return found
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        if name in _INSTANTS or name.endswith(("_at", "_until")):
+            return _iso(value)
+        if name in _DURATIONS or name.endswith(("_for", "_within", "_delay")):
+            return value // SECOND if value % SECOND == 0 else value / SECOND
+    if name in _JSON_TEXTS and isinstance(value, str):
+        return msgspec.json.decode(value)
+    if isinstance(value, tuple):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return str(value) if isinstance(value, str) else value
+
+
+def iso(instant: int | None) -> str | None:
+    """An instant as JSON has it."""
+    return None if instant is None else _iso(instant)
+
+
+def _iso(instant: int) -> str:
+    return _naive(from_us(instant)) + "Z"
+
+
+def _naive(instant: datetime) -> str:
+    text = instant.replace(tzinfo=None).isoformat()
+    return text.rstrip("0") if "." in text else text

@@ -1,0 +1,88 @@
+"""`oncron run`: one replica, until a signal."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import version
+
+import click
+
+from oncron import Event
+from oncron._options import queue_name
+from oncron.cli import logs, render
+from oncron.cli.target import Target, load
+from oncron.errors import OncronError
+
+log = logging.getLogger("oncron")
+
+
+@click.command("run")
+@click.argument("target")
+@click.option(
+    "--queues", metavar="NAMES", help="Serve these only: critical=10,default=5 by weight, a,b in strict order."
+)
+@click.option("--concurrency", type=click.IntRange(1, 100_000), metavar="N", help="Runs at once.")
+@click.option("--only", type=click.Choice(["scheduler", "worker"]), help="Fire ticks only, or execute runs only.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log, on stderr.  [default: text]")
+def run_command(
+    target: str, queues: str | None, concurrency: int | None, only: str | None, log_format: logs.LogFormat | None
+) -> None:
+    """Run a replica of TARGET until SIGTERM or SIGINT: fire ticks, execute runs.
+
+    The first signal stops gracefully (what runs may end), the second at once. TARGET is
+    module:attribute, or module alone if it holds one Oncron. Start as many as you like.
+    """
+    found = load(target)
+    logs.start(log_format)
+    if queues is not None:
+        found.override(queues=read_queues(queues))
+    if concurrency is not None:
+        found.override(concurrency=concurrency)
+
+    @found.app.on("worker.started")
+    def greet(event: Event) -> None:  # pyright: ignore[reportUnusedFunction] - the app calls it
+        _greet(found, event)
+
+    found.app.run(scheduler=only != "worker", worker=only != "scheduler")
+
+
+def read_queues(text: str) -> tuple[str, ...] | dict[str, int]:
+    """`a=10,b=5` as weights, `a,b` as strict order."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise click.UsageError("--queues names no queue; leave it out to serve every one")
+    weights: dict[str, int] = {}
+    for part in parts:
+        name, equals, weight = part.partition("=")
+        if bool(equals) != ("=" in parts[0]):
+            raise click.UsageError(f"--queues {text}: give every queue a weight, or none")
+        if equals and not (weight.isascii() and weight.isdigit() and int(weight) > 0):
+            raise click.UsageError(f"--queues {text}: the weight of {name!r} is a whole number from 1 on")
+        if name in weights:
+            raise click.UsageError(f"--queues {text}: {name!r} is there twice")
+        weights[queue_name(name)] = int(weight) if equals else 1
+    return weights if "=" in parts[0] else tuple(weights)
+
+
+def _greet(target: Target, event: Event) -> None:
+    """Who this is, which store, how many schedules, and the next tick."""
+    try:
+        known, tick = target.app.sync(_outlook(target))
+    except OncronError as error:
+        known, tick = f"the store does not answer: {error}", "unknown"
+    log.info(
+        "oncron %s, replica %s of %s on %s: %s, %d tasks here; next tick: %s",
+        version("oncron"), event.worker, target.name, target.store_url, known, len(target.tasks), tick,
+        extra={"event": event.name, "worker": event.worker},
+    )  # fmt: skip
+
+
+async def _outlook(target: Target) -> tuple[str, str]:
+    stats = await target.app.stats()
+    ahead = await target.ask(lambda store: store.due(2**62, limit=1))
+    active = stats.schedules.get("active", 0)
+    idle = sum(stats.schedules.values()) - active - stats.schedules.get("removed", 0)
+    known = f"{active} schedules" + (f" ({idle} more paused or dormant)" if idle else "")
+    if not ahead:
+        return known, "none"
+    return known, f"{ahead[0].name} {render.away(ahead[0].next_at, target.now_us())} ({render.utc(ahead[0].next_at)})"
