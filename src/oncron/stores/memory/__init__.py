@@ -1,6 +1,6 @@
 """MemoryStore: the contract of `_store.py` as plain code. What the other stores do, this one says.
 
-Read it in this order: `tables` (rows, the place of a schedule), `occupancy` (G10), `schedules`
+Read it in this order: `tables` (rows, the place of a schedule), `stores._occupancy` (G10), `schedules`
 (declare, fire), `leases` (claim, heartbeat, reap), `runs` (enqueue, finish, cancel, retry), `reads`.
 Every step is small functions named by the rule that they are.
 """

@@ -21,8 +21,8 @@ from oncron._model import (
     ScheduleRecord,
 )
 from oncron.errors import NotFound
+from oncron.stores._occupancy import Verdict
 from oncron.stores.memory.leases import REAPED, Leases
-from oncron.stores.memory.occupancy import Verdict
 
 
 class Runs(Leases):

@@ -24,7 +24,7 @@ from oncron._model import (
     Status,
     TickRun,
 )
-from oncron.stores.memory import occupancy
+from oncron.stores import _occupancy as occupancy
 from oncron.stores.memory.leases import Leases
 from oncron.stores.memory.tables import LastFire
 

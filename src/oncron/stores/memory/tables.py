@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from oncron._model import FireResult, Gap, RunRecord, RunState, ScheduleRecord, WorkerRecord
-from oncron.stores.memory import occupancy
+from oncron.stores import _occupancy as occupancy
 
 
 class LastFire(NamedTuple):
