@@ -65,9 +65,7 @@ async def herd(path: Path, ticks: int = 10_000, chunk: int = 500, overlap: Overl
     store = SQLiteStore(path)
     await store.migrate()
     cursor = await declared(store, [f"schedule-{number:06}" for number in range(ticks)], overlap)
-    plans: list[FirePlan] = []
-    for due in await store.due(cursor + SECOND, limit=ticks):
-        plans.append(plan(due.name, due.cursor, due.next_at))
+    plans = [plan(due.name, due.cursor, due.next_at) for due in await store.due(cursor + SECOND, limit=ticks)]
     begun = time.perf_counter()
     created = 0
     for start in range(0, ticks, chunk):
@@ -103,7 +101,7 @@ async def race_one(path: Path, ticks: int, start_at: float, results: multiproces
     record = (await store.schedules(["raced"]))[0]
     cursor, took, won = record.cursor, [], 0
     await asyncio.sleep(max(0, start_at - time.time()))
-    for number in range(ticks):
+    for _ in range(ticks):
         tick = cursor + 1
         spec = ClaimSpec(claim_id=new_id(), worker=new_id(), limit=10, lease_for=15 * SECOND, tasks=("work",))
         await asyncio.sleep(random.uniform(0.001, 0.003))
@@ -140,8 +138,8 @@ async def race(path: Path, ticks: int = 400, processes: int = 3) -> None:
     took = sorted(one for _, list_ in answers for one in list_)
     middle, late = took[len(took) // 2], took[int(len(took) * 0.99)]
     print(
-        f"fire one tick with its lease, {processes} processes racing: p50 {middle * 1e3:.2f} ms, p99 {late * 1e3:.2f} ms, "
-        f"worst {took[-1] * 1e3:.1f} ms; ticks won by each: {[won for won, _ in answers]}"
+        f"fire one tick with its lease, {processes} processes racing: "
+        f"p50 {middle * 1e3:.2f} ms, p99 {late * 1e3:.2f} ms, worst {took[-1] * 1e3:.1f} ms; ticks won by each: {[won for won, _ in answers]}"
     )
 
 

@@ -9,7 +9,12 @@ from msgspec.structs import replace
 
 from oncron._model import Claimed, ClaimSpec, RunRecord, RunState
 from oncron.stores.sqlite._rows import run_of
-from oncron.stores.sqlite._step import Row, Step, listed
+from oncron.stores.sqlite._step import Step, listed
+
+
+Group = tuple[str, int]
+"""A queue and a priority."""
+_LOWEST = -(1 << 63)
 
 
 class Candidate(NamedTuple):
@@ -45,7 +50,7 @@ class Room:
 
 
 def claim(step: Step, spec: ClaimSpec) -> Claimed:
-    groups = _groups(step, spec)
+    groups = waiting_groups(step, spec.queues)
     runs = held_by(step, spec) or lease(step, _waiting(step, spec, groups), spec)
     until = renewed(step, spec) if runs else step.value("worker.lease", worker=spec.worker) or 0
     next_due_at = next_due(step, Room(step, spec).open_tasks(), [group for stage in groups for group in stage])
@@ -76,15 +81,27 @@ def _places(spec: ClaimSpec) -> dict[str, int]:
     return {queue: place for place, queue in reversed(list(enumerate(spec.queues or ())))}
 
 
-def _groups(step: Step, spec: ClaimSpec) -> list[list[Row]]:
-    """The (queue, priority) in which anything waits, queue by queue in the order of the spec."""
-    found = step.rows("claim.groups")
-    if spec.queues is None:
-        return [found]
-    return [[group for group in found if group[0] == queue] for queue in dict.fromkeys(spec.queues)]
+def waiting_groups(step: Step, queues: Sequence[str] | None) -> list[list[Group]]:
+    """The (queue, priority) in which anything waits, queue by queue in the order given; without
+    one, all in one list. Jumps from one to the next in the index."""
+    if queues is not None:
+        return [_priorities(step, queue) for queue in dict.fromkeys(queues)]
+    found: list[Group] = []
+    queue = ""
+    while (queue := step.value("claim.next_queue", queue=queue)) is not None:
+        found += _priorities(step, queue)
+    return [found]
 
 
-def _waiting(step: Step, spec: ClaimSpec, groups: Sequence[Sequence[Row]]) -> list[str]:
+def _priorities(step: Step, queue: str) -> list[Group]:
+    found: list[Group] = []
+    priority = _LOWEST
+    while (priority := step.value("claim.next_priority", queue=queue, priority=priority)) is not None:
+        found.append((queue, priority))
+    return found
+
+
+def _waiting(step: Step, spec: ClaimSpec, groups: Sequence[Sequence[Group]]) -> list[str]:
     """Ids of what the spec may have, in the order of claiming."""
     room = Room(step, spec)
     taken: dict[str, None] = {}
@@ -95,13 +112,13 @@ def _waiting(step: Step, spec: ClaimSpec, groups: Sequence[Sequence[Row]]) -> li
     return list(taken)
 
 
-def _take_stage(step: Step, spec: ClaimSpec, stage: Sequence[Row], room: Room, taken: dict[str, None]) -> bool:
+def _take_stage(step: Step, spec: ClaimSpec, stage: Sequence[Group], room: Room, taken: dict[str, None]) -> bool:
     """Take from one queue (or from all, merged). True if a full task's runs were passed over."""
     tasks = listed(room.open_tasks())
     rows = [
-        Candidate(*row, queue)
+        Candidate(order_key, due_at, run_id, task, queue)
         for queue, priority in stage
-        for row in step.rows(
+        for order_key, due_at, run_id, task in step.rows(
             "claim.due", queue=queue, priority=priority, now=step.now, tasks=tasks, limit=spec.limit + len(taken)
         )
     ]
@@ -117,7 +134,7 @@ def _take_stage(step: Step, spec: ClaimSpec, stage: Sequence[Row], room: Room, t
     return passed_over
 
 
-def next_due(step: Step, tasks: Sequence[str], groups: Iterable[Row]) -> int | None:
+def next_due(step: Step, tasks: Sequence[str], groups: Iterable[Group]) -> int | None:
     """When the first waiting run of these tasks is due: past, if one is due now."""
     wanted = listed(tasks)
     found = [step.value("claim.next_due", queue=queue, priority=priority, tasks=wanted) for queue, priority in groups]

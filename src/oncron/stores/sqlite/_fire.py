@@ -90,10 +90,7 @@ class Row:
         for tick in plan.ticks:
             if not first < tick.tick <= last:
                 return False
-        for gap in plan.gaps:
-            if not (first < gap.first <= last and first < gap.last <= last):
-                return False
-        return True
+        return not plan.gaps or all(first < gap.first <= last and first < gap.last <= last for gap in plan.gaps)
 
     def repeats(self, plan: FirePlan, fire_id: str) -> bool:
         """This very fire_id fired the plan before, and nothing has happened since (G7): whatever

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from oncron import _defaults as limits
 from oncron._clock import SECOND
 from oncron._model import Gap, Poll, RunFilter, RunRecord, RunState, Stats, WorkerRecord
-from oncron.stores.sqlite._claim import next_due
+from oncron.stores.sqlite._claim import next_due, waiting_groups
 from oncron.stores.sqlite._rows import gap_of, run_of, worker_of
 from oncron.stores.sqlite._step import Step, listed
 from oncron.stores.sqlite._workers import DROPPED_AFTER
@@ -18,7 +18,7 @@ _OLDEST = -(1 << 63)
 
 
 def poll(step: Step, tasks: Sequence[str], queues: Sequence[str] | None, version: int) -> Poll:
-    groups = [group for group in step.rows("claim.groups") if queues is None or group[0] in queues]
+    groups = [group for stage in waiting_groups(step, queues) for group in stage]
     droppable = step.rows("worker.droppable", before=step.now - DROPPED_AFTER)
     return Poll(
         now=step.now,
@@ -48,14 +48,26 @@ def get_runs(step: Step, run_ids: Sequence[str]) -> list[RunRecord]:
 
 
 def runs(step: Step, where: RunFilter) -> list[RunRecord]:
-    before = _NEWEST if where.before is None else step.value("run.seq", id=where.before)
-    if before is None:
+    mark = (_NEWEST, "", _NEWEST) if where.before is None else step.row("run.mark", id=where.before)
+    if mark is None:
         return []
-    since = _OLDEST if where.since is None else where.since
-    values = {"before": before, "since": since, "task": where.task, "state": where.state, "limit": where.limit}
-    if where.schedule is None:
-        return [run_of(row) for row in step.rows("run.list", **values)]
-    return [run_of(row[:-1]) for row in step.rows("run.list_of", schedule=where.schedule, **values)]
+    before_at, before_id, above = mark
+    found: list[RunRecord] = []
+    for statement in ["run.list"] if where.schedule is None else ["run.list_open_of", "run.list_past_of"]:
+        rows = step.rows(
+            statement,
+            schedule=where.schedule,
+            task=where.task,
+            state=where.state,
+            since=_OLDEST if where.since is None else where.since,
+            before_at=before_at,
+            before_id=before_id,
+            above=above,
+            limit=where.limit,
+        )
+        found += map(run_of, rows)
+    found.sort(key=lambda run: (run.created_at, run.id), reverse=True)
+    return found[: where.limit]
 
 
 def stats(step: Step) -> Stats:

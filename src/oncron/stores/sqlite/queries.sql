@@ -186,29 +186,15 @@ set state = ?, due_at = ?, started_at = ?, ended_at = ?, attempt = ?, given_back
     cancel_requested = ?, result = ?, error = ?, reason = ?, progress = ?, checkpoint = ?
 where id = ?;
 
--- name: claim.groups
--- The (queue, priority) in which anything waits, jumping from one to the next in the index.
-with recursive step (queue, priority) as (
-    select * from (
-        select queue, priority from {ns}_runs
-        where state = 'pending' and parked = 0 and cancel_requested = 0
-        order by queue, priority limit 1
-    )
-    union all
-    select (
-        select queue from {ns}_runs
-        where state = 'pending' and parked = 0 and cancel_requested = 0
-            and (queue, priority) > (step.queue, step.priority)
-        order by queue, priority limit 1
-    ), (
-        select priority from {ns}_runs
-        where state = 'pending' and parked = 0 and cancel_requested = 0
-            and (queue, priority) > (step.queue, step.priority)
-        order by queue, priority limit 1
-    )
-    from step where step.queue is not null
-)
-select queue, priority from step where queue is not null;
+-- name: claim.next_queue
+-- The next queue, by name, in which anything waits.
+select min(queue) from {ns}_runs
+where state = 'pending' and parked = 0 and cancel_requested = 0 and queue > :queue;
+
+-- name: claim.next_priority
+-- The next higher priority for which anything waits in a queue.
+select min(priority) from {ns}_runs
+where state = 'pending' and parked = 0 and cancel_requested = 0 and queue = :queue and priority > :priority;
 
 -- name: claim.due
 -- (order_key, due_at, id, task) of what is due in one group, in its order, of the tasks given.
@@ -319,37 +305,65 @@ where seq in (select seq from {ns}_runs where state = :state and ended_at < :bef
 -- The earliest tick of any active schedule.
 select min(next_at) from {ns}_cursors where next_at is not null;
 
--- name: run.seq
--- Where a run stands in the listing.
-select seq from {ns}_runs where id = :id;
+-- name: run.mark
+-- Where a page of the listing goes on after a run: its place in the order, and a seq that all
+-- older runs lie below (the next one that was made at a later instant).
+select r.created_at, r.id, coalesce(
+    (select min(seq) from {ns}_runs where seq > r.seq and created_at > r.created_at), 9223372036854775807
+)
+from {ns}_runs r where r.id = :id;
 
 -- name: run.list
--- Newest first, all filters but the schedule's.
+-- Newest first, by (created_at, id). The order of seq finds the instant down to which a page
+-- reaches; only runs since then are sorted.
+with page as (
+    select created_at from {ns}_runs
+    where seq < :above and seq >= :since and created_at >= :since and (created_at, id) < (:before_at, :before_id)
+        and (:task is null or task = :task) and (:state is null or state = :state)
+    order by seq desc
+    limit :limit
+)
 select {run} from {ns}_runs r
-where seq < :before and seq >= :since and created_at >= :since
+where seq < :above and seq >= (select min(created_at) from page)
+    and created_at >= (select min(created_at) from page) and (created_at, id) < (:before_at, :before_id)
     and (:task is null or task = :task) and (:state is null or state = :state)
-order by seq desc
+order by created_at desc, id desc
 limit :limit;
 
--- name: run.list_of
--- A schedule's runs, newest first: open and ended ones have an index each.
-select * from (
-    select * from (
-        select {run}, seq from {ns}_runs r
-        where schedule = :schedule and ended_at is null and seq < :before and seq >= :since and created_at >= :since
-            and (:task is null or task = :task) and (:state is null or state = :state)
-        order by seq desc limit :limit
-    )
-    union all
-    select * from (
-        select {run}, seq from {ns}_runs r
-        where schedule = :schedule and ended_at is not null and seq < :before and seq >= :since
-            and created_at >= :since
-            and (:task is null or task = :task) and (:state is null or state = :state)
-        order by seq desc limit :limit
-    )
+-- name: run.list_open_of
+-- The same for the open runs of one schedule.
+with page as (
+    select created_at from {ns}_runs
+    where schedule = :schedule and ended_at is null
+        and seq < :above and seq >= :since and created_at >= :since and (created_at, id) < (:before_at, :before_id)
+        and (:task is null or task = :task) and (:state is null or state = :state)
+    order by seq desc
+    limit :limit
 )
-order by seq desc
+select {run} from {ns}_runs r
+where schedule = :schedule and ended_at is null
+    and seq < :above and seq >= (select min(created_at) from page)
+    and created_at >= (select min(created_at) from page) and (created_at, id) < (:before_at, :before_id)
+    and (:task is null or task = :task) and (:state is null or state = :state)
+order by created_at desc, id desc
+limit :limit;
+
+-- name: run.list_past_of
+-- The same for the ended runs of one schedule.
+with page as (
+    select created_at from {ns}_runs
+    where schedule = :schedule and ended_at is not null
+        and seq < :above and seq >= :since and created_at >= :since and (created_at, id) < (:before_at, :before_id)
+        and (:task is null or task = :task) and (:state is null or state = :state)
+    order by seq desc
+    limit :limit
+)
+select {run} from {ns}_runs r
+where schedule = :schedule and ended_at is not null
+    and seq < :above and seq >= (select min(created_at) from page)
+    and created_at >= (select min(created_at) from page) and (created_at, id) < (:before_at, :before_id)
+    and (:task is null or task = :task) and (:state is null or state = :state)
+order by created_at desc, id desc
 limit :limit;
 
 -- name: stats.schedules

@@ -92,11 +92,11 @@ create index {ns}_runs_claim on {ns}_runs (queue, priority, due_at, task)
 where state = 'pending' and parked = 0 and cancel_requested = 0;
 
 -- Who holds what: heartbeats, reaping, max_running.
-create index {ns}_runs_held on {ns}_runs (worker, task) where state = 'running';
+create index {ns}_runs_held on {ns}_runs (worker, task, state) where state = 'running';
 
 -- Who has the place of a schedule; and a schedule's listing, open and ended apart, so that
 -- firing pays for one of the two.
-create index {ns}_runs_open on {ns}_runs (schedule) where ended_at is null;
+create index {ns}_runs_open on {ns}_runs (schedule, ended_at) where ended_at is null;
 create index {ns}_runs_past on {ns}_runs (schedule) where ended_at is not null;
 
 -- One open run a key.
