@@ -1,0 +1,53 @@
+"""The Reader part: for CLI, web and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from oncron._model import Gap, RunFilter, RunRecord, ScheduleRecord, Stats, WorkerRecord
+from oncron.stores.postgres._steps import is_uuid
+from oncron.stores.postgres._wire import encode
+
+_schedules = msgspec.json.Decoder(list[ScheduleRecord]).decode
+_gaps = msgspec.json.Decoder(list[Gap]).decode
+_runs = msgspec.json.Decoder(list[RunRecord]).decode
+_workers = msgspec.json.Decoder(list[WorkerRecord]).decode
+_stats = msgspec.json.Decoder(Stats).decode
+
+
+class Reads:
+    """The steps that write nothing."""
+
+    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRecord]:
+        return _schedules(await self._step("list_schedules", encode(names)))
+
+    async def gaps(
+        self, schedule: str, *, since: int | None = None, until: int | None = None, limit: int = 100
+    ) -> list[Gap]:
+        return _gaps(await self._step("list_gaps", schedule, since, until, limit))
+
+    async def get_run(self, run_id: str) -> RunRecord | None:
+        found = await self.get_runs([run_id])
+        return found[0] if found else None
+
+    async def get_runs(self, run_ids: Sequence[str]) -> list[RunRecord]:
+        known = [run_id for run_id in run_ids if is_uuid(run_id)]
+        return _runs(await self._step("get_runs", encode(known))) if known else []
+
+    async def runs(self, where: RunFilter) -> list[RunRecord]:
+        if where.before is not None and not is_uuid(where.before):
+            return []
+        return _runs(await self._step("list_runs", encode(where)))
+
+    async def workers(self) -> list[WorkerRecord]:
+        return _workers(await self._step("list_workers"))
+
+    async def stats(self, *, now: int | None = None) -> Stats:
+        return _stats(await self._step("read_stats", now))
+
+    async def _step(self, function: str, *arguments: str | bytes | int | None) -> Any:
+        """Call a function of the schema; its answer as JSON."""
+        raise NotImplementedError

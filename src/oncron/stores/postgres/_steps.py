@@ -1,0 +1,399 @@
+"""What goes into the database's functions, and what their answers mean.
+
+The functions answer little when all went as asked: a plan of n ticks became n runs, an outcome was
+recorded, a run is new. `odd` lists the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from oncron._model import (
+    Change,
+    Changed,
+    Claimed,
+    ClaimSpec,
+    Due,
+    EnqueueResult,
+    Fired,
+    FinishResult,
+    FinishStatus,
+    FireOutcome,
+    FirePlan,
+    FireResult,
+    NewRun,
+    Outcome,
+    OutcomeKind,
+    Poll,
+    Pulse,
+    Reaped,
+    RunRecord,
+    RunState,
+    ScheduleRecord,
+    Status,
+)
+from oncron.errors import InvalidOption
+from oncron.stores.postgres._wire import encode
+
+is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
+
+claimed = msgspec.json.Decoder(Claimed).decode
+due = msgspec.json.Decoder(list[Due]).decode
+poll = msgspec.json.Decoder(Poll).decode
+reaped = msgspec.json.Decoder(Reaped).decode
+retried = msgspec.json.Decoder(EnqueueResult).decode
+run = msgspec.json.Decoder(RunRecord).decode
+_pulse = msgspec.json.Decoder(Pulse).decode
+
+
+# --- declare ------------------------------------------------------------------------------
+
+
+class _OddChange(msgspec.Struct):
+    place: int
+    changed: bool
+    record: ScheduleRecord | None = None
+
+
+class _Declared(msgspec.Struct):
+    now: int
+    odd: list[_OddChange]
+
+
+_declared = msgspec.json.Decoder(_Declared).decode
+
+
+def changes(chunk: Sequence[Change]) -> bytes:
+    return encode([_change(change) for change in chunk])
+
+
+def _change(change: Change) -> dict[str, Any]:
+    definition = change.definition
+    return {
+        "name": change.name,
+        "definition": encode(definition).decode(),
+        "task": definition.task,
+        "args": definition.args,
+        "queue": definition.queue,
+        "priority": definition.priority,
+        "retries": definition.retries,
+        "retry_delay": definition.retry_delay,
+        "timeout": definition.timeout,
+        "overlap": definition.overlap,
+        "unique_key": definition.unique,
+        "run_limit": definition.limit,
+        "status": change.status,
+        "note": change.note,
+        "seen_revision": change.seen_revision,
+        "seen_cursor": change.seen_cursor,
+        "cursor": change.new_cursor,
+        "next_at": change.next_at,
+        "gaps": change.gaps,
+    }
+
+
+def changed(chunk: Sequence[Change], answer: bytes) -> list[Changed]:
+    declared = _declared(answer)
+    results = [Changed(name=change.name, changed=True, record=_new_schedule(change, declared.now)) for change in chunk]
+    for odd in declared.odd:
+        name = chunk[odd.place - 1].name
+        results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=odd.record)
+    return results
+
+
+def _new_schedule(change: Change, now: int) -> ScheduleRecord:
+    return ScheduleRecord(
+        definition=change.definition,
+        status=change.status,
+        revision=1,
+        cursor=change.new_cursor,
+        next_at=change.next_at if change.status is Status.ACTIVE else None,
+        created_at=now,
+        changed_at=now,
+        note=change.note,
+    )
+
+
+# --- fire ---------------------------------------------------------------------------------
+
+
+class Chunk(msgspec.Struct):
+    places: list[int]
+    payload: bytes
+
+
+class _Fire(msgspec.Struct):
+    now: int
+    lease_until: int
+    leases: tuple[RunRecord, ...]
+    odd: list[FireResult]
+
+
+_fire = msgspec.json.Decoder(_Fire).decode
+
+
+class FireBatch:
+    """The plans of one call, in chunks that lanes take one by one, and the results so far."""
+
+    def __init__(self, plans: Sequence[FirePlan], size: int, fire_id: str) -> None:
+        self.now: int | None = None
+        self._plans = plans
+        self._results = [_fired(plan) for plan in plans]
+        self._leases: list[RunRecord] = []
+        self._lease_until = 0
+        rounds = _by_round(plans)
+        self._chunks = [places[start : start + size] for places in rounds for start in range(0, len(places), size)]
+        # One plan after the other for the same schedule: no second lane then.
+        self.is_large = len(self._chunks) > 1 and len(rounds) == 1
+        if self.is_large:
+            # Replicas that fire the same herd begin at different ends of it.
+            first = hash(fire_id) % len(self._chunks)
+            self._chunks = self._chunks[first:] + self._chunks[:first]
+        self._chunks.reverse()
+
+    def take(self) -> Chunk | None:
+        """The next chunk; each is given out once."""
+        if not self._chunks:
+            return None
+        plans, places = self._plans, self._chunks.pop()
+        places.sort(key=lambda place: plans[place].name)
+        return Chunk(places, encode([_plan(plans[place]) for place in places]))
+
+    def stop(self) -> None:
+        self._chunks.clear()
+
+    def remaining(self, claim: ClaimSpec) -> ClaimSpec:
+        """The claim with what is left of its limit."""
+        return replace(claim, limit=max(0, claim.limit - len(self._leases)))
+
+    def note(self, chunk: Chunk, answer: bytes) -> None:
+        fire = _fire(answer)
+        self.now = fire.now if self.now is None else max(self.now, fire.now)
+        self._leases += fire.leases
+        self._lease_until = max(self._lease_until, fire.lease_until)
+        if fire.odd:
+            places = {self._plans[place].name: place for place in chunk.places}
+            for result in fire.odd:
+                self._results[places[result.name]] = result
+
+    def fired(self, now: int) -> Fired:
+        return Fired(
+            results=tuple(self._results), now=now, leases=tuple(self._leases), lease_until=self._lease_until
+        )
+
+
+def _by_round(plans: Sequence[FirePlan]) -> list[list[int]]:
+    """The places of the plans that can be sent, such that no round has a schedule twice."""
+    rounds: list[list[int]] = []
+    seen: dict[str, int] = {}
+    for place, plan in enumerate(plans):
+        if not _is_within(plan):
+            continue
+        turn = seen.get(plan.name, 0)
+        seen[plan.name] = turn + 1
+        if turn == len(rounds):
+            rounds.append([])
+        rounds[turn].append(place)
+    return rounds
+
+
+def _is_within(plan: FirePlan) -> bool:
+    """Whether every tick and gap lies in what the cursor is to pass (G1)."""
+    low, high = plan.seen_cursor, plan.new_cursor
+    return all(low < tick.tick <= high for tick in plan.ticks) and all(
+        low < gap.first <= high and low < gap.last <= high for gap in plan.gaps
+    )
+
+
+def _fired(plan: FirePlan) -> FireResult:
+    if not _is_within(plan):
+        return FireResult(name=plan.name, outcome=FireOutcome.STALE)
+    return FireResult(name=plan.name, outcome=FireOutcome.FIRED, created=len(plan.ticks))
+
+
+def _plan(plan: FirePlan) -> dict[str, Any]:
+    ticks = plan.ticks
+    row: dict[str, Any] = {
+        "name": plan.name,
+        "revision": plan.seen_revision,
+        "seen": plan.seen_cursor,
+        "cursor": plan.new_cursor,
+        "next_at": plan.next_at,
+        "n": len(ticks),
+        "more": len(ticks) > 1 or bool(plan.gaps),
+    }
+    fields = [
+        {
+            "id": checked_id(tick.run_id),
+            "tick": tick.tick,
+            "due_at": tick.due_at,
+            "catchup": tick.is_catchup,
+            "missed": tick.missed_count,
+        }
+        for tick in ticks
+    ]
+    if fields:
+        row |= fields[0]
+    if len(fields) > 1:
+        row["ticks"] = fields
+    if plan.gaps:
+        row["gaps"] = plan.gaps
+    return row
+
+
+# --- enqueue ------------------------------------------------------------------------------
+
+
+class _OddRun(msgspec.Struct):
+    place: int
+    run: RunRecord
+    is_new: bool = True
+    occupied: bool = False
+
+
+class _Enqueued(msgspec.Struct):
+    now: int
+    missing: str | None = None
+    odd: list[_OddRun] = []
+
+
+_enqueued = msgspec.json.Decoder(_Enqueued).decode
+
+
+def sized(runs: Sequence[NewRun], size: int) -> Iterator[Sequence[NewRun]]:
+    """The runs in pieces of at most `size` bytes of arguments, or one run."""
+    start = total = 0
+    for place, new in enumerate(runs):
+        total += len(new.args) + 500
+        if total > size and place > start:
+            yield runs[start:place]
+            start, total = place, len(new.args) + 500
+    if start < len(runs):
+        yield runs[start:]
+
+
+def new_runs(chunk: Sequence[NewRun]) -> bytes:
+    for new in chunk:
+        checked_id(new.id)
+    return encode(chunk)
+
+
+def enqueued(chunk: Sequence[NewRun], answer: bytes) -> list[EnqueueResult] | str:
+    """The results, or the name of a schedule that does not exist."""
+    done = _enqueued(answer)
+    if done.missing is not None:
+        return done.missing
+    odd = {entry.place - 1: entry for entry in done.odd}
+    return [
+        EnqueueResult(run=odd[place].run, is_new=odd[place].is_new, occupied=odd[place].occupied)
+        if place in odd
+        else EnqueueResult(run=_new_run(new, done.now))
+        for place, new in enumerate(chunk)
+    ]
+
+
+def _new_run(new: NewRun, now: int) -> RunRecord:
+    return RunRecord(
+        id=new.id,
+        task=new.task,
+        schedule=new.schedule,
+        tick=new.tick,
+        args=new.args,
+        queue=new.queue,
+        priority=new.priority,
+        due_at=now + new.delay if new.due_at is None else new.due_at,
+        created_at=now,
+        retries=new.retries,
+        retry_delay=new.retry_delay,
+        timeout=new.timeout,
+        backfill=new.backfill,
+        reason=new.reason,
+    )
+
+
+def checked_id(run_id: str) -> str:
+    if not is_uuid(run_id):
+        raise InvalidOption(f"run id {run_id!r} is not a UUID in lower case; make it with new_run_id()")
+    return run_id
+
+
+# --- finish -------------------------------------------------------------------------------
+
+
+class _OddFinish(msgspec.Struct):
+    run_id: str
+    token: int
+    status: FinishStatus
+    state: RunState
+    freed: bool
+    due_at: int | None
+
+
+class _Finished(msgspec.Struct):
+    now: int
+    odd: list[_OddFinish]
+
+
+_finished = msgspec.json.Decoder(_Finished).decode
+_AGAIN = (OutcomeKind.RETRY, OutcomeKind.RELEASED)
+
+
+class FinishBatch:
+    """The outcomes of one call: the first of each (run, token) is sent, the others repeat it."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self._outcomes = outcomes
+        self.asked: dict[tuple[str, int], Outcome] = {}
+        for outcome in outcomes:
+            if is_uuid(outcome.run_id):
+                self.asked.setdefault((outcome.run_id, outcome.token), outcome)
+        first = self.asked.values()
+        more = {o.run_id: o.enqueue for o in first if o.enqueue and o.kind is OutcomeKind.SUCCEEDED}
+        self.payload = encode([replace(o, enqueue=()) if o.enqueue else o for o in first])
+        self.enqueue = encode(more) if more else None
+
+    def results(self, answer: bytes | None) -> list[FinishResult]:
+        finished = _Finished(now=0, odd=[]) if answer is None else _finished(answer)
+        odd = {(entry.run_id, entry.token): entry for entry in finished.odd}
+        told: set[tuple[str, int]] = set()
+        results: list[FinishResult] = []
+        for outcome in self._outcomes:
+            key = outcome.run_id, outcome.token
+            if key not in self.asked:
+                result = FinishResult(run_id=outcome.run_id, status=FinishStatus.LEASE_LOST, state=RunState.LOST)
+            elif key in odd:
+                result = _as_told(odd[key])
+            else:
+                result = _as_asked(self.asked[key], finished.now)
+            if key in told and result.status is FinishStatus.RECORDED:
+                result = replace(result, status=FinishStatus.REPEATED, freed=False)
+            told.add(key)
+            results.append(result)
+        return results
+
+
+def _as_told(odd: _OddFinish) -> FinishResult:
+    return FinishResult(run_id=odd.run_id, status=odd.status, state=odd.state, freed=odd.freed, due_at=odd.due_at)
+
+
+def _as_asked(outcome: Outcome, now: int) -> FinishResult:
+    again = outcome.kind in _AGAIN
+    return FinishResult(
+        run_id=outcome.run_id,
+        status=FinishStatus.RECORDED,
+        state=RunState.PENDING if again else RunState(outcome.kind.value),
+        due_at=now + outcome.delay if again else None,
+    )
+
+
+# --- heartbeat ----------------------------------------------------------------------------
+
+
+def pulse(answer: bytes, held: Sequence[tuple[str, int]]) -> Pulse:
+    told = _pulse(answer)
+    strangers = tuple(run_id for run_id, _ in held if not is_uuid(run_id))
+    return replace(told, lost=told.lost + strangers) if strangers else told

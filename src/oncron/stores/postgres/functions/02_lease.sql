@@ -1,0 +1,114 @@
+-- Leases: who may execute what, until when, under which token (G4, G5).
+
+-- Leases pending runs, in the order given, to the worker of p_claim. The caller holds them and
+-- their schedules locked. Tokens are made here, in the rows (G5). Returns their records in order.
+create or replace function lease(p_ids uuid[], p_claim jsonb, p_now bigint) returns json
+language plpgsql volatile as $$
+declare
+    v_tokens jsonb;
+    v_runs json;
+begin
+    if exists (select from runs where id = any(p_ids) and schedule is not null) then
+        with taken as (
+            select schedule, count(*) as n, max(token) + 1 as least
+            from runs where id = any(p_ids) and schedule is not null group by schedule
+        ), moved as (
+            update cursors c set last_token = greatest(c.last_token + 1, t.least, p_now) + t.n - 1
+            from taken t where c.name = t.schedule
+            returning c.name, c.last_token - t.n as before
+        )
+        select jsonb_object_agg(name, before) into v_tokens from moved;
+    end if;
+    with picked as (
+        select u.id, u.place, row_number() over (partition by r.schedule order by u.place) as nth
+        from unnest(p_ids) with ordinality as u(id, place) join runs r on r.id = u.id
+    ), leased as (
+        update runs r
+        set state = 'running', attempt = r.attempt + 1, started_at = coalesce(r.started_at, p_now),
+            worker = p_claim->>'worker', claim_id = p_claim->>'claim_id', outcome = null,
+            token = coalesce((v_tokens->>r.schedule)::bigint + p.nth, greatest(r.token + 1, p_now))
+        from picked p where r.id = p.id
+        returning p.place, to_json(r) as run
+    )
+    select json_agg(run order by place) into v_runs from leased;
+    return v_runs;
+end $$;
+
+-- The worker's lease reaches at least two thirds of lease_for past now; returns its end. Taken last
+-- by every step that takes it: whoever holds a worker's row waits for nothing more.
+create or replace function renew(p_worker text, p_lease_for bigint, p_now bigint) returns bigint
+language plpgsql volatile as $$
+declare
+    v_until bigint;
+begin
+    select lease_until into v_until from workers where id = p_worker and not has_left;
+    if found and v_until >= p_now + p_lease_for * 2 / 3 then
+        return v_until;
+    end if;
+    insert into workers as w (id, lease_until, record)
+    values (p_worker, p_now + p_lease_for, json_build_object('id', p_worker, 'started_at', p_now))
+    on conflict (id) do update
+    set lease_until = case when w.lease_until < p_now + p_lease_for * 2 / 3 then p_now + p_lease_for
+                      else w.lease_until end,
+        record = case when w.has_left then excluded.record else w.record end,
+        has_left = false
+    returning lease_until into v_until;
+    return v_until;
+end $$;
+
+-- How many more claims each limited task of p_claim may have, as {task: room}. Locks the tasks'
+-- rows, by name, so that claims of one task are counted one after the other (G10). What is held
+-- counts until finish or reap frees it, expired or not.
+create or replace function room_of(p_claim jsonb) returns jsonb
+language plpgsql volatile as $$
+declare
+    v_names text[] := array(select m->>0 from jsonb_array_elements(p_claim->'max_running') m order by 1);
+begin
+    if cardinality(v_names) = 0 then
+        return '{}';
+    end if;
+    perform from tasks where name = any(v_names) order by name for no key update;
+    if not found or (select count(*) from tasks where name = any(v_names)) < cardinality(v_names) then
+        insert into tasks select unnest(v_names) order by 1 on conflict do nothing;
+        perform from tasks where name = any(v_names) order by name for no key update;
+    end if;
+    -- A statement of its own: its snapshot is taken under the locks.
+    return (
+        with held as (
+            select task, count(*) as n from runs where state = 'running' and task = any(v_names) group by task
+        )
+        select jsonb_object_agg(m->>0, (m->>1)::bigint - coalesce((select n from held where task = m->>0), 0))
+        from jsonb_array_elements(p_claim->'max_running') m
+    );
+end $$;
+
+-- When the first claimable run of these tasks and queues (null: all) is or was due. Index-ordered.
+create or replace function next_due(p_tasks text[], p_queues text[]) returns bigint
+language plpgsql volatile as $$
+begin
+    return (
+        select min(d.due_at) from unnest(coalesce(p_queues, ready_queues())) as q(name)
+        cross join lateral (
+            select r.due_at from runs r
+            where r.state = 'pending' and not r.parked and r.queue = q.name and r.task = any(p_tasks)
+            order by r.due_at limit 1
+        ) d
+    );
+end $$;
+
+-- The queues that hold ready runs: one index probe each, however many runs there are.
+create or replace function ready_queues() returns text[]
+language plpgsql volatile as $$
+declare
+    v_found text[] := '{}';
+    v_queue text;
+begin
+    select queue into v_queue from runs where state = 'pending' and not parked order by queue limit 1;
+    while v_queue is not null loop
+        v_found := v_found || v_queue;
+        select min(q.queue) into v_queue from (
+            select queue from runs where state = 'pending' and not parked and queue > v_queue order by queue limit 1
+        ) q;
+    end loop;
+    return v_found;
+end $$;

@@ -1,0 +1,265 @@
+-- fire: each schedule's cursor passes its due ticks, once (G1, G2, G3, G11).
+--
+-- p_plans  [{name, revision, seen, cursor, next_at, n, id, tick, due_at, catchup, missed, more}], by name:
+--          n ticks, the first of them flat, for the usual plan of one; `more`: several ticks or gaps,
+--          which are then in `ticks` [{id, tick, due_at, catchup, missed}] and `gaps`
+-- p_claim  a ClaimSpec or null
+-- returns  {now, lease_until, leases, odd}: `odd` are the results of plans that did not simply
+--          become as many runs as they have ticks
+--
+-- The update is the compare-and-set and the lock: it comes first, and occupancy is judged in later
+-- statements, which see all that was committed before the lock was had (G10).
+create or replace function fire(p_plans jsonb, p_claim jsonb, p_fire_id text, p_now bigint default null)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_now bigint := store_now(p_now);
+    v_count bigint := jsonb_array_length(p_plans);
+    -- A plan that comes alone is leased as it is inserted: one row version less on the way to its start.
+    v_alone boolean := v_count = 1 and coalesce((p_claim->>'limit')::bigint, 0) > 0;
+    v_tasks text[];
+    v_queues text[];
+    v_moved bigint;
+    v_plain text[];
+    v_ids uuid[];
+    v_ticks bigint[];
+    v_dues bigint[];
+    v_catchups boolean[];
+    v_missed bigint[];
+    v_tokens bigint[];
+    v_slow text[];
+    v_created uuid[] := '{}';
+    v_leases jsonb := '[]';
+    v_more json;
+    v_odd json;
+    v_until bigint := 0;
+    v_plan record;
+begin
+    with moved as (
+        update cursors c
+        set cursor = p.cursor, fire_id = p_fire_id, fire_result = null,
+            created_count = c.created_count + p.n,
+            next_at = case when c.created_count + p.n >= c.run_limit then null else p.next_at end,
+            last_token = case when v_alone and p.n > 0 then greatest(c.last_token + 1, v_now) else c.last_token end
+        from jsonb_to_recordset(p_plans) as p(
+            name text, revision bigint, seen bigint, cursor bigint, next_at bigint, n bigint,
+            id uuid, tick bigint, due_at bigint, catchup boolean, missed bigint, more boolean)
+        where c.name = p.name and c.status = 'active' and c.revision = p.revision and c.cursor = p.seen
+            and p.cursor <= v_now
+        returning c.name, c.last_token, p.n, p.id, p.tick, p.due_at, p.catchup, p.missed, p.more,
+            p.n = 1 and not p.more and (c.run_limit is null or c.created_count <= c.run_limit) as plain
+    )
+    select count(*), array_agg(name) filter (where plain), array_agg(id) filter (where plain),
+        array_agg(tick) filter (where plain), array_agg(due_at) filter (where plain),
+        array_agg(catchup) filter (where plain), array_agg(missed) filter (where plain),
+        array_agg(last_token) filter (where plain),
+        coalesce(array_agg(name) filter (where not plain and (n > 0 or more)), '{}')
+    into v_moved, v_plain, v_ids, v_ticks, v_dues, v_catchups, v_missed, v_tokens, v_slow
+    from moved;
+
+    if p_claim is not null then
+        v_tasks := array(select jsonb_array_elements_text(p_claim->'tasks'));
+        v_queues := queues_of(p_claim);
+        if v_moved < v_count then
+            v_leases := still_held(p_plans, p_claim, p_fire_id);
+        end if;
+    end if;
+
+    if v_plain is not null then
+        with placed as (
+            insert into runs (id, task, schedule, tick, args, queue, priority, due_at, created_at, retries, retry_delay,
+                timeout, serial, is_catchup, missed_count, state, attempt, started_at, worker, claim_id, token)
+            select u.id, s.task, u.name, u.tick, s.args, s.queue, s.priority, u.due_at, v_now, s.retries, s.retry_delay,
+                s.timeout, s.overlap <> 'allow', u.catchup, u.missed,
+                case when l.now then 'running' else 'pending' end, case when l.now then 1 else 0 end,
+                case when l.now then v_now end, case when l.now then p_claim->>'worker' end,
+                case when l.now then p_claim->>'claim_id' end, case when l.now then u.token else 0 end
+            from unnest(v_plain, v_ids, v_ticks, v_dues, v_catchups, v_missed, v_tokens)
+                as u(name, id, tick, due_at, catchup, missed, token)
+            join schedules s on s.name = u.name
+            cross join lateral (
+                select v_alone and u.due_at <= v_now and s.task = any(v_tasks)
+                    and (v_queues is null or s.queue = any(v_queues))
+                    and not exists (select from jsonb_array_elements(p_claim->'max_running') m where m->>0 = s.task) as now
+            ) l
+            where s.unique_key is null and (s.overlap = 'allow' or not exists (
+                select from runs r
+                where r.schedule = u.name and r.serial and not r.parked and r.state in ('pending', 'running')))
+            on conflict (id) do nothing
+            returning id, state, to_json(runs) as run
+        )
+        select coalesce(array_agg(id) filter (where state = 'pending'), '{}'),
+            v_leases || coalesce(jsonb_agg(run) filter (where state = 'running'), '[]')
+        into v_created, v_leases
+        from placed;
+        if cardinality(v_created) < cardinality(v_plain) and not (v_alone and jsonb_array_length(v_leases) = 1) then
+            v_slow := v_slow || array(
+                select u.name from unnest(v_plain, v_ids) as u(name, id)
+                where u.id not in (select unnest(v_created)));
+        end if;
+    end if;
+
+    if cardinality(v_slow) > 0 then
+        -- Unique keys in one order for everybody: an insert waits for another's of the same key.
+        for v_plan in
+            select p.plan from jsonb_array_elements(p_plans) as p(plan) join schedules s on s.name = p.plan->>'name'
+            where p.plan->>'name' in (select unnest(v_slow)) order by s.unique_key nulls first, s.name
+        loop
+            v_created := v_created || place_plan(v_plan.plan, v_now);
+        end loop;
+    end if;
+
+    if v_moved < v_count or cardinality(v_slow) > 0 then
+        v_odd := odd_results(p_plans, p_fire_id);
+    end if;
+    if p_claim is not null then
+        if cardinality(v_created) > 0 and (p_claim->>'limit')::bigint > 0 then
+            v_more := lease(among(v_created, p_claim, v_tasks, v_queues, v_now), p_claim, v_now);
+        end if;
+        v_leases := v_leases || coalesce(v_more::jsonb, '[]');
+        if jsonb_array_length(v_leases) > 0 then
+            v_until := renew(p_claim->>'worker', (p_claim->>'lease_for')::bigint, v_now);
+        end if;
+    end if;
+    return json_build_object('now', v_now, 'lease_until', v_until, 'leases', v_leases, 'odd', coalesce(v_odd, '[]'));
+end $$;
+
+-- One plan whose cursor has moved, tick by tick: several ticks, gaps, a limit, a unique key or a
+-- place that is taken. Writes what became of it into the schedule's row, returns the new runs.
+create or replace function place_plan(p_plan jsonb, p_now bigint) returns uuid[]
+language plpgsql volatile as $$
+declare
+    v_name text := p_plan->>'name';
+    v_n bigint := (p_plan->>'n')::bigint;
+    s schedules;
+    t record;
+    e record;
+    v_count bigint;
+    v_created uuid[] := '{}';
+    v_refusal text;
+    v_reason text;
+    v_refused bigint[] := '{}';
+    v_superseded uuid[] := '{}';
+    v_stopped uuid[] := '{}';
+begin
+    select * into s from schedules where name = v_name;
+    select created_count - v_n into v_count from cursors where name = v_name;
+    for t in
+        select * from jsonb_to_recordset(case when p_plan ? 'ticks' then p_plan->'ticks'
+                                         when v_n > 0 then jsonb_build_array(p_plan) else '[]' end)
+            as x(id uuid, tick bigint, due_at bigint, catchup boolean, missed bigint) order by x.tick
+    loop
+        continue when exists (select from runs where id = t.id);  -- the second belt of G1
+        e := enter(v_name, s.overlap, v_n > 1);
+        v_refusal := case when e.in_the_way is not null then 'overlap' when v_count >= s.run_limit then 'limit' end;
+        if v_refusal is null then
+            insert into runs (id, task, schedule, tick, args, queue, priority, due_at, created_at, retries, retry_delay,
+                timeout, "unique", serial, parked, is_catchup, missed_count)
+            values (t.id, s.task, v_name, t.tick, s.args, s.queue, s.priority, t.due_at, p_now, s.retries, s.retry_delay,
+                s.timeout, s.unique_key, s.overlap <> 'allow', e.parked, t.catchup or v_n > 1, t.missed)
+            on conflict do nothing;
+            -- The id is new and its schedule locked: only the unique key can be in the way.
+            v_refusal := case when not found then 'unique' end;
+        end if;
+        if v_refusal is null then
+            perform make_room(v_name, e.superseded, e.asked_to_stop, p_now);
+            v_created := v_created || t.id;
+            v_superseded := v_superseded || e.superseded;
+            v_stopped := array_remove(v_stopped || e.asked_to_stop, null);
+            select created_count - v_n + cardinality(v_created) into v_count from cursors where name = v_name;
+        else
+            v_reason := v_refusal;
+            v_refused := v_refused || t.tick;
+        end if;
+    end loop;
+    if p_plan ? 'gaps' then
+        perform record_gaps(v_name, p_plan->'gaps', (p_plan->>'seen')::bigint, p_now);
+    end if;
+    if v_reason is not null then
+        perform record_gap(v_name, v_refused[1], v_refused[cardinality(v_refused)], cardinality(v_refused), v_reason,
+            false, '', (p_plan->>'seen')::bigint, p_now);
+    end if;
+    if cardinality(v_created) < v_n or cardinality(v_superseded) > 0 or cardinality(v_stopped) > 0 then
+        update cursors
+        set created_count = v_count,
+            next_at = case when v_count >= run_limit then null else (p_plan->>'next_at')::bigint end,
+            fire_result = json_build_object('name', v_name, 'outcome', 'fired', 'created', cardinality(v_created),
+                'skipped', cardinality(v_refused), 'reason', v_reason, 'superseded', v_superseded,
+                'cancelled', v_stopped)
+        where name = v_name;
+    end if;
+    return v_created;
+end $$;
+
+-- The results that the caller cannot tell by itself, [FireResult]: read from the schedules' rows, so that the
+-- repetition of a fire_id answers as the first time (G7).
+create or replace function odd_results(p_plans jsonb, p_fire_id text) returns json
+language plpgsql volatile as $$
+begin
+    return (
+        select json_agg(coalesce(o.fired, json_build_object('name', p.name, 'outcome', o.outcome)))
+        from jsonb_to_recordset(p_plans) as p(name text, revision bigint, seen bigint, cursor bigint)
+        left join cursors c on c.name = p.name
+        cross join lateral (
+            select case when repeated then c.fire_result::json end as fired,
+                case when repeated then 'fired'
+                     when c.status = 'active' and c.revision = p.revision and c.cursor = p.seen then 'early'
+                     else 'stale' end as outcome
+            from (select c.fire_id = p_fire_id and c.revision = p.revision and c.cursor = p.cursor as repeated) x
+        ) o
+        where o.fired is not null or o.outcome <> 'fired'
+    );
+end $$;
+
+-- Of the runs of the plans that this fire_id has fired: those that were leased then and still are (G7).
+create or replace function still_held(p_plans jsonb, p_claim jsonb, p_fire_id text) returns jsonb
+language plpgsql volatile as $$
+begin
+    return (
+        select coalesce(jsonb_agg(to_json(r) order by r.order_key, r.due_at, r.id), '[]')
+        from runs r
+        where r.worker = p_claim->>'worker' and r.state = 'running' and r.claim_id = p_claim->>'claim_id'
+            and r.id in (
+                select (t->>'id')::uuid from jsonb_array_elements(p_plans) p
+                join cursors c on c.name = p->>'name' and c.fire_id = p_fire_id and c.cursor = (p->>'cursor')::bigint
+                    and c.revision = (p->>'revision')::bigint
+                cross join lateral jsonb_array_elements(coalesce(p->'ticks', jsonb_build_array(p))) t)
+    );
+end $$;
+
+-- Which of these new runs p_claim leases, in claim order: under its filter, its limit and the
+-- limits of its tasks.
+create or replace function among(p_ids uuid[], p_claim jsonb, p_tasks text[], p_queues text[], p_now bigint)
+returns uuid[] language plpgsql volatile as $$
+declare
+    v_room jsonb;
+begin
+    if not exists (select from runs where id = any(p_ids) and task = any(p_tasks)) then
+        return '{}';
+    end if;
+    v_room := room_of(p_claim);
+    return array(
+        select id from (
+            select r.id, r.task, row_number() over (order by array_position(p_queues, r.queue), r.order_key, r.due_at, r.id) as place,
+                row_number() over (partition by r.task order by array_position(p_queues, r.queue), r.order_key, r.due_at, r.id) as nth
+            from unnest(p_ids) as u(id) join runs r on r.id = u.id
+            where r.state = 'pending' and not r.parked and r.due_at <= p_now and r.task = any(p_tasks)
+                and (p_queues is null or r.queue = any(p_queues))
+        ) x
+        where v_room->>task is null or nth <= (v_room->>task)::bigint
+        order by place limit (p_claim->>'limit')::bigint
+    );
+end $$;
+
+-- The queues of a ClaimSpec in order; null: every queue.
+create or replace function queues_of(p_claim jsonb) returns text[]
+language plpgsql volatile as $$
+begin
+    if jsonb_typeof(p_claim->'queues') = 'array' then
+        return array(select jsonb_array_elements_text(p_claim->'queues'));
+    end if;
+    return null;
+end $$;

@@ -1,0 +1,95 @@
+-- Reads for CLI, web and metrics. Each returns a JSON array of records.
+
+create or replace function list_schedules(p_names jsonb)
+returns json language plpgsql stable
+set search_path from current
+as $$
+begin
+    if jsonb_typeof(p_names) = 'array' then
+        return (
+            select coalesce(json_agg(to_json(s) order by s.name), '[]') from schedule_rows s
+            where s.name = any(array(select jsonb_array_elements_text(p_names))));
+    end if;
+    return (select coalesce(json_agg(to_json(s) order by s.name), '[]') from schedule_rows s);
+end $$;
+
+create or replace function list_gaps(p_schedule text, p_since bigint, p_until bigint, p_limit bigint)
+returns json language plpgsql stable
+set search_path from current
+as $$
+begin
+    return (
+        select coalesce(json_agg(to_json(f)), '[]') from (
+            select g.* from gaps g
+            where g.schedule = p_schedule and (p_since is null or g.last >= p_since)
+                and (p_until is null or g.first <= p_until)
+            order by g.id desc limit p_limit
+        ) f);
+end $$;
+
+create or replace function get_runs(p_ids jsonb)
+returns json language plpgsql stable
+set search_path from current
+as $$
+begin
+    return (
+        select coalesce(json_agg(to_json(r)), '[]') from runs r
+        where r.id = any(array(select t::uuid from jsonb_array_elements_text(p_ids) t)));
+end $$;
+
+-- p_where is a RunFilter. Newest first by (created_at, id), from the index of that order.
+create or replace function list_runs(p_where jsonb)
+returns json language plpgsql stable
+set search_path from current
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    w record;
+    v_created_at bigint := 9223372036854775807;
+    v_id uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+begin
+    select * into w from jsonb_to_record(p_where)
+        as x(schedule text, task text, state text, since bigint, before uuid, "limit" bigint);
+    if w.before is not null then
+        select r.created_at, r.id into v_created_at, v_id from runs r where r.id = w.before;
+        if not found then
+            return '[]';
+        end if;
+    end if;
+    return (
+        select coalesce(json_agg(to_json(f)), '[]') from (
+            select r.* from runs r
+            where (r.created_at, r.id) < (v_created_at, v_id) and r.created_at >= coalesce(w.since, -9223372036854775808)
+                and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
+                and (w.state is null or r.state = w.state)
+            order by r.created_at desc, r.id desc limit w."limit"
+        ) f);
+end $$;
+
+create or replace function list_workers()
+returns json language plpgsql stable
+set search_path from current
+as $$
+begin
+    return (
+        select coalesce(json_agg(w.record::jsonb || jsonb_build_object('lease_until', w.lease_until) order by w.id), '[]')
+        from workers w where not w.has_left);
+end $$;
+
+-- Stats: counts by status and state.
+create or replace function read_stats(p_now bigint default null)
+returns json language plpgsql volatile
+set search_path from current
+as $$
+declare
+    v_now bigint := store_now(p_now);
+begin
+    return json_build_object(
+        'now', v_now,
+        'schedules', (select coalesce(json_object_agg(status, n), '{}')
+                      from (select status, count(*) as n from cursors group by status) c),
+        'runs', (select coalesce(json_object_agg(state, n), '{}')
+                 from (select state, count(*) as n from runs group by state) r),
+        'overdue', (select count(*) from cursors where status = 'active' and next_at < v_now - 60000000),
+        'workers', list_workers());
+end $$;
