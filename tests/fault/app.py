@@ -1,0 +1,83 @@
+"""What the replicas of a fault run execute: `oncron run tests.fault.app:app`, told by the environment.
+
+ONCRON_STORE     the store
+FAULT_LEDGER     the file that every execution appends to
+FAULT_WORKER     this replica's name in it (its process id is added)
+FAULT_LEASE      lease_for, seconds
+FAULT_STOP       stop_within, seconds
+FAULT_FAST       number of schedules every 200 ms (async tasks)
+FAULT_SECOND     number of schedules every second (tasks in threads)
+FAULT_WORK       least and most milliseconds that a task takes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+
+from oncron import Oncron, RunContext, backoff, every
+from oncron.cli import ledger
+
+_worker = f"{os.environ['FAULT_WORKER']}:{os.getpid()}"
+_least, _most = (int(part) / 1000 for part in os.environ.get("FAULT_WORK", "20 200").split())
+_file = os.open(os.environ["FAULT_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+app = Oncron(
+    lease_for=float(os.environ.get("FAULT_LEASE", "3")),
+    stop_within=float(os.environ.get("FAULT_STOP", "10")),
+    concurrency=20,
+)
+
+
+def mark(ctx: RunContext, what: str) -> None:
+    """One line. Its time is the machine's clock: the stores of a fault run live on this machine, so it
+    is theirs, whatever this replica was made to believe."""
+    line = ledger.Line(
+        schedule=ctx.schedule or "",
+        tick=0 if ctx.tick is None else round(ctx.tick.timestamp() * 1_000_000),
+        run=ctx.run_id,
+        attempt=ctx.attempt,
+        token=ctx.token,
+        what=what,
+        worker=_worker,
+        at=time.time_ns() // 1000,
+    )
+    os.write(_file, ledger.write(line))
+
+
+@app.task(retries=1000, backoff=backoff.fixed(0.1))
+async def work(ctx: RunContext) -> None:
+    mark(ctx, "start")
+    await asyncio.sleep(random.uniform(_least, _most))
+    mark(ctx, "end")
+
+
+@app.task(retries=1000, backoff=backoff.fixed(0.1))
+def work_in_thread(ctx: RunContext) -> None:
+    mark(ctx, "start")
+    time.sleep(random.uniform(_least, _most))
+    mark(ctx, "end")
+
+
+@app.task
+async def nap(ctx: RunContext, seconds: float) -> None:
+    mark(ctx, "start")
+    await asyncio.sleep(seconds)
+    mark(ctx, "end")
+
+
+@app.task
+def nap_in_thread(ctx: RunContext, seconds: float) -> None:
+    mark(ctx, "start")
+    time.sleep(seconds)
+    mark(ctx, "end")
+
+
+for number in range(int(os.environ.get("FAULT_FAST", "2"))):
+    app.add_schedule(f"fast-{number}", every(seconds=0.2), work, overlap="allow", missed="all", missed_limit=10_000)
+for number in range(int(os.environ.get("FAULT_SECOND", "1"))):
+    app.add_schedule(
+        f"second-{number}", every(seconds=1), work_in_thread, overlap="allow", missed="all", missed_limit=10_000
+    )

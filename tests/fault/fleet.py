@@ -1,0 +1,283 @@
+"""Replicas as real processes on one store, the faults done to them, and the evidence afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from oncron import Oncron
+from oncron._model import RunFilter, RunRecord, RunState
+from oncron._store import ReadableStore
+from oncron.cli.ledger import Line, open_runs, read
+from oncron.stores.open import opener
+from tests.fault.oracle import EVERYBODY, Disturbance, Evidence, Findings, Promise, examine
+
+REPOSITORY = Path(__file__).parents[2]
+T = TypeVar("T")
+
+
+def machine_us() -> int:
+    return time.time_ns() // 1000
+
+
+@dataclass
+class Load:
+    """What every replica of a fleet is told to do."""
+
+    fast: int = 2
+    second: int = 1
+    work: str = "20 200"
+    lease: float = 3
+    stop: float = 10
+    mutant: str | None = None
+    """What is broken on purpose: a name in mutants.py."""
+
+    @property
+    def target(self) -> str:
+        return "tests.fault.app:app" if self.mutant is None else "tests.fault.mutants:app"
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "FAULT_FAST": str(self.fast),
+            "FAULT_SECOND": str(self.second),
+            "FAULT_WORK": self.work,
+            "FAULT_LEASE": str(self.lease),
+            "FAULT_STOP": str(self.stop),
+            "FAULT_MUTANT": self.mutant or "",
+        }
+
+
+class Replica:
+    """One slot of the fleet: a process, and the next one after that has ended."""
+
+    def __init__(self, fleet: Fleet, name: str, offset: float) -> None:
+        self.fleet, self.name, self.offset = fleet, name, offset
+        self.log = fleet.home / f"{name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def worker(self) -> str:
+        """Its name in the ledger."""
+        return f"{self.name}:{self.pid}"
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def up(self) -> bool:
+        """Whether this process has said that it is at work."""
+        return f":{self.pid}:" in self.log.read_text(errors="replace")
+
+    def start(self) -> None:
+        assert not self.alive
+        environment = {**os.environ, **self.fleet.load.environment()}
+        environment |= {
+            "ONCRON_STORE": self.fleet.url,
+            "ONCRON_CLOCK_OFFSET": str(self.offset),
+            "FAULT_LEDGER": str(self.fleet.ledger),
+            "FAULT_WORKER": self.name,
+            "PYTHONUNBUFFERED": "1",
+        }
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "oncron", "run", self.fleet.load.target],
+                cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait(self, within: float) -> int:
+        """Its exit code. Raises TimeoutExpired."""
+        assert self.process is not None
+        return self.process.wait(timeout=within)
+
+
+@dataclass
+class Fleet:
+    """Replicas on one store, one ledger, one journal of what was done to them."""
+
+    url: str
+    home: Path
+    load: Load = field(default_factory=Load)
+    offsets: Sequence[float] = (0, 300, -60)
+    journal: list[Disturbance] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ledger = self.home / "ledger.jsonl"
+        self.ledger.touch()
+        self.replicas = [Replica(self, f"r{n}", offset) for n, offset in enumerate(self.offsets)]
+
+    @contextmanager
+    def running(self, within: float = 30) -> Iterator[Fleet]:
+        """All replicas at work; whatever happens, none is left behind."""
+        try:
+            for replica in self.replicas:
+                replica.start()
+            if self.load.fast or self.load.second:
+                self.until(lambda: bool(self.lines()), within, "the first run")
+            yield self
+        finally:
+            for replica in self.replicas:
+                if replica.alive:
+                    replica.signal(signal.SIGKILL)
+                    replica.wait(10)
+
+    def add(self, name: str, offset: float = 0) -> Replica:
+        """One more replica, started."""
+        replica = Replica(self, name, offset)
+        self.replicas.append(replica)
+        replica.start()
+        return replica
+
+    # --- looking ----------------------------------------------------------------------
+
+    def lines(self) -> list[Line]:
+        return read(self.ledger.read_bytes())
+
+    def holder(self, within: float = 20) -> Replica:
+        """A live replica that holds a run right now, by the ledger."""
+        found: list[Replica] = []
+
+        def look() -> bool:
+            held = {line.worker for line in open_runs(self.lines()).values()}
+            found[:] = [replica for replica in self.replicas if replica.alive and replica.worker in held]
+            return bool(found)
+
+        self.until(look, within, "a replica that holds a run", every=0.005)
+        return found[0]
+
+    def until(self, condition: Callable[[], bool], within: float, what: str, every: float = 0.05) -> None:
+        deadline = time.monotonic() + within
+        while not condition():
+            for replica in self.replicas:
+                if replica.process is not None and replica.process.poll() not in (None, 0, -signal.SIGKILL):
+                    raise AssertionError(f"{replica.worker} ended with {replica.process.returncode}\n{self.logs()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {within:.0f} s for {what}\n{self.logs()}")
+            time.sleep(every)
+
+    def logs(self, tail: int = 1500) -> str:
+        texts = [(replica.log.name, replica.log.read_text(errors="replace")) for replica in self.replicas]
+        return "\n".join(f"--- {name}\n{text[-tail:]}" for name, text in texts)
+
+    def store(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
+        """Ask the store directly."""
+
+        async def go() -> T:
+            store = opener(self.url)()
+            await store.open()
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(go())
+
+    def runs(self, state: RunState | None = None) -> list[RunRecord]:
+        return self.store(lambda store: store.runs(RunFilter(state=state, limit=100_000)))
+
+    def held_by(self, pid: int) -> list[RunRecord]:
+        """What the store says a process holds."""
+        return [run for run in self.runs(RunState.RUNNING) if run.worker is not None and f":{pid}:" in run.worker]
+
+    # --- faults -----------------------------------------------------------------------
+
+    @contextmanager
+    def disturbing(self, kind: str, worker: str = EVERYBODY, *, echo: float = 0) -> Iterator[None]:
+        """Journal what is done inside. `echo`: for how many seconds afterwards it still explains things."""
+        began = machine_us()
+        try:
+            yield
+        finally:
+            ended = machine_us() + round(echo * 1e6)
+            self.journal.append(Disturbance(kind=kind, worker=worker, began=began, ended=ended))
+
+    def kill(self, replica: Replica, kind: str = "kill") -> None:
+        with self.disturbing(kind, replica.worker):
+            replica.signal(signal.SIGKILL)
+            replica.wait(10)
+
+    def suspend(self, replica: Replica, seconds: float) -> None:
+        """Stopped longer than its lease, then let go on."""
+        with self.disturbing("stop", replica.worker, echo=1):
+            replica.signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            replica.signal(signal.SIGCONT)
+
+    def terminate(self, replica: Replica) -> None:
+        """A graceful stop: exit code 0, within the limit, and nothing stays claimed."""
+        self.until(lambda: replica.up, 20, f"{replica.worker} to start")
+        pid, began = replica.pid, time.monotonic()
+        replica.signal(signal.SIGTERM)
+        code = replica.wait(self.load.stop + 5)
+        took = time.monotonic() - began
+        assert code == 0, f"{replica.name}:{pid} ended with {code}\n{self.logs()}"
+        assert took < self.load.stop + 1, f"{replica.name}:{pid} took {took:.1f} s to stop\n{self.logs()}"
+        held = self.held_by(pid)
+        assert not held, f"{replica.name}:{pid} has left and still holds {held}\n{self.logs()}"
+
+    # --- the end ----------------------------------------------------------------------
+
+    def settle(self, within: float = 60, *, patient: bool = True) -> Findings:
+        """Pause every schedule, let everything end, stop the replicas, and judge. `patient=False` judges
+        what there is when the time is up."""
+        names = self._pause()
+        try:
+            self.until(lambda: not self._open(), within, "the open runs to end", every=0.2)
+        except AssertionError:
+            if patient:
+                raise
+        for replica in self.replicas:
+            if replica.alive:
+                self.terminate(replica)
+        return examine(self._evidence(names))
+
+    def _pause(self) -> Mapping[str, int]:
+        """Until when each schedule's ticks were promised: the instant before it was paused."""
+        app = Oncron(self.url)
+        promised: dict[str, int] = {}
+
+        async def go() -> None:
+            for schedule in await app.schedules():
+                promised[schedule.name] = machine_us()
+                await app.pause(schedule.name)
+
+        app.sync(go())
+        return promised
+
+    def _open(self) -> int:
+        runs = self.store(lambda store: store.stats()).runs
+        return runs.get("pending", 0) + runs.get("running", 0)
+
+    def _evidence(self, promised: Mapping[str, int]) -> Evidence:
+        rows = self.store(lambda store: store.schedules(list(promised)))
+        promises = {
+            row.name: Promise(
+                every=200_000 if row.name.startswith("fast") else 1_000_000,
+                after=row.created_at,
+                until=promised[row.name],
+            )
+            for row in rows
+        }
+        gaps = [gap for name in promises for gap in self.store(lambda store, name=name: store.gaps(name, limit=10_000))]
+        # A pause owes nothing: its own record is none of a missed tick.
+        gaps = [gap for gap in gaps if gap.last <= promises[gap.schedule].until]
+        runs = [run for run in self.runs() if run.schedule in promises]
+        return Evidence(lines=self.lines(), promises=promises, runs=runs, gaps=gaps, disturbances=tuple(self.journal))

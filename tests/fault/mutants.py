@@ -1,0 +1,90 @@
+"""The same app on a store or an engine that was broken on purpose: `oncron run tests.fault.mutants:app`.
+
+FAULT_MUTANT names what is broken. What the oracle does not report of these it would not report
+of a real defect either. "none" breaks nothing but has every replica fire every tick, as the others do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+
+from oncron import _plan
+from oncron._engine import door, shards
+from oncron._model import Reaped, new_run_id
+from oncron.stores.sqlite import _fire, _reads, _workers
+from tests.fault.app import app
+
+
+def everybody_is_first() -> None:
+    shards.Shards.is_mine = lambda self, name: True
+
+
+def compare_and_set_dropped() -> None:
+    """A cursor lets a tick pass for whoever comes, and a run's id is no function of its tick."""
+    everybody_is_first()
+    _fire.Row.is_as_planned = lambda self, plan: self.status == "active"
+    _fire.Row.repeats = lambda self, plan, fire_id: False
+    _plan.tick_run_id = lambda name, tick: new_run_id()
+
+
+def every_tenth_run_dropped() -> None:
+    """The cursor has passed the tick, but there is neither run nor gap."""
+    create, count = _fire.Firing._create, itertools.count(1)
+
+    def forgetful(self, row, tick, **place):
+        if next(count) % 10:
+            create(self, row, tick, **place)
+
+    _fire.Firing._create = forgetful
+
+
+def never_reaped() -> None:
+    _workers.reap = lambda step, limit: Reaped(runs=())
+
+
+def living_reaped() -> None:
+    """Leases are taken for expired while their workers are alive."""
+    poll, reap = _reads.poll, _workers.reap
+
+    def alarmed(*given):
+        found = poll(*given)
+        return type(found)(**{name: getattr(found, name) for name in found.__struct_fields__} | {"expired": True})
+
+    def impatient(step, limit):
+        step.connection.execute("update oncron_workers set lease_until = 0")
+        return reap(step, limit)
+
+    _reads.poll, _workers.reap = alarmed, impatient
+
+
+def fired_early() -> None:
+    """Replicas believe that it is 50 ms later than the store's clock says, and the store does not check."""
+    heard, fire = door.StoreClock.heard, _fire.fire
+
+    def ahead(self, sent, received, now):
+        heard(self, sent, received, now + 50_000)
+
+    def unchecked(step, plans, claim, fire_id):
+        step.now += 60_000
+        try:
+            return fire(step, plans, claim, fire_id)
+        finally:
+            step.now -= 60_000
+
+    door.StoreClock.heard, _fire.fire = ahead, unchecked
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    "none": everybody_is_first,
+    "compare-and-set dropped": compare_and_set_dropped,
+    "every tenth run dropped": every_tenth_run_dropped,
+    "never reaped": never_reaped,
+    "living reaped": living_reaped,
+    "fired early": fired_early,
+}
+
+__all__ = ["app"]
+
+MUTANTS[os.environ["FAULT_MUTANT"]]()

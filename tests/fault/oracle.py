@@ -1,0 +1,208 @@
+"""The oracle of the fault runs: what the ledger and the store's records show, beside what was done to them.
+
+Pure. The ledger is written by the tasks alone, so it shows what really ran. Instants are
+microseconds of the machine's clock, which is the stores' clock too: they run on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from oncron._model import Gap, RunRecord, RunState, tick_run_id
+from oncron.cli.ledger import Line, percentile_ms
+
+EVERYBODY = "*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbance:
+    """A fault that was injected. `worker` is a name of the ledger, or EVERYBODY: the store was hit."""
+
+    kind: str
+    worker: str
+    began: int
+    ended: int
+
+    def touches(self, worker: str, began: int, ended: int) -> bool:
+        return self.worker in (worker, EVERYBODY) and self.began <= ended and began <= self.ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """A schedule's ticks: the multiples of `every`. Those in (after, until] were promised; a few more may
+    have run until the schedule stood still."""
+
+    every: int
+    after: int
+    until: int
+
+    def ticks(self) -> range:
+        return range((self.after // self.every + 1) * self.every, self.until + 1, self.every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    lines: Sequence[Line]
+    promises: Mapping[str, Promise]
+    runs: Sequence[RunRecord] = ()
+    """Every run on record of those schedules."""
+    gaps: Sequence[Gap] = ()
+    disturbances: Sequence[Disturbance] = ()
+
+
+@dataclass
+class Findings:
+    """Sentences by what is wrong; figures of what is not."""
+
+    extra: list[str] = field(default_factory=list)
+    """A second run of a tick, a second end without an excuse, a tick that nobody has."""
+    missing: list[str] = field(default_factory=list)
+    """A promised tick without an end."""
+    early: list[str] = field(default_factory=list)
+    """Something ran before its tick."""
+    two_holders: list[str] = field(default_factory=list)
+    """A run was executed by two at once, or taken from one that nobody had disturbed."""
+    disagreement: list[str] = field(default_factory=list)
+    """The store's records say other things than the ledger."""
+    ticks: int = 0
+    takeovers: int = 0
+    repeated_ends: int = 0
+    """Second ends with an excuse: the worker was killed or held up after the task's last line and before
+    the store had heard of it. At least once, as promised."""
+    lateness_us: list[int] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[str]:
+        return [*self.extra, *self.missing, *self.early, *self.two_holders, *self.disagreement]
+
+    def summary(self) -> str:
+        late = f"p50 {percentile_ms(self.lateness_us, 50)} ms, p99 {percentile_ms(self.lateness_us, 99)} ms"
+        return (
+            f"{self.ticks} ticks: extra {len(self.extra)}, missing {len(self.missing)}, early {len(self.early)}, "
+            f"two holders {len(self.two_holders)}, records that disagree {len(self.disagreement)}; "
+            f"take-overs {self.takeovers}, repeated ends {self.repeated_ends}; late {late}"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary(), *self.all[:40], *(["..."] if len(self.all) > 40 else [])])
+
+
+def examine(evidence: Evidence) -> Findings:
+    """Everything that is wrong with it."""
+    found = Findings()
+    scheduled = [line for line in evidence.lines if line.schedule in evidence.promises]
+    by_run: dict[str, list[Line]] = {}
+    for line in scheduled:
+        by_run.setdefault(line.run, []).append(line)
+    _ticks(found, evidence, scheduled)
+    for lines in by_run.values():
+        _executions(found, evidence, lines)
+    _records(found, evidence, scheduled)
+    return found
+
+
+def _ticks(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None:
+    """Every promised tick has an end, every tick that ran exists, has one run, and was not early."""
+    runs_of: dict[tuple[str, int], set[str]] = {}
+    ended: set[tuple[str, int]] = set()
+    first_start: dict[tuple[str, int], int] = {}
+    for line in lines:
+        key = line.schedule, line.tick
+        runs_of.setdefault(key, set()).add(line.run)
+        if line.what == "end":
+            ended.add(key)
+        else:
+            first_start[key] = min(first_start.get(key, line.at), line.at)
+    for (schedule, tick), runs in sorted(runs_of.items()):
+        promise = evidence.promises[schedule]
+        if len(runs) > 1:
+            found.extra.append(f"extra: {_shown(schedule, tick)} became {len(runs)} runs: {', '.join(sorted(runs))}")
+        elif runs != {tick_run_id(schedule, tick)}:
+            found.extra.append(f"extra: {_shown(schedule, tick)} has run {runs.pop()}, which is not its id")
+        if tick % promise.every or tick <= promise.after - promise.every:
+            found.extra.append(f"extra: {_shown(schedule, tick)} is no tick of its schedule")
+    for key, at in first_start.items():
+        found.lateness_us.append(at - key[1])
+        if at < key[1]:
+            found.early.append(f"early: {_shown(*key)} started {key[1] - at} us before its time")
+    for schedule, promise in evidence.promises.items():
+        for tick in promise.ticks():
+            found.ticks += 1
+            if (schedule, tick) not in ended:
+                how = "started but never ended" if (schedule, tick) in runs_of else "never started"
+                found.missing.append(f"missing: {_shown(schedule, tick)} {how}")
+
+
+@dataclass
+class _Execution:
+    """One claim of a run, as the ledger shows it."""
+
+    start: Line
+    end: Line | None = None
+
+
+def _executions(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None:
+    """A token is executed once; a further execution has a cause and begins after the one before it ended."""
+    claims: dict[int, _Execution] = {}
+    for line in lines:
+        name = f"{_shown(line.schedule, line.tick)} run {line.run} token {line.token}"
+        if line.what == "start":
+            if line.token in claims:
+                found.two_holders.append(f"two holders: {name} was started twice under one token")
+            claims[line.token] = _Execution(line)
+        elif line.token not in claims or claims[line.token].end is not None:
+            found.two_holders.append(f"two holders: {name} ended without a start of its own")
+        else:
+            claims[line.token].end = line
+    ordered = [claims[token] for token in sorted(claims)]
+    found.takeovers += max(0, len(ordered) - 1)
+    for before, after in pairwise(ordered):
+        _take_over(found, evidence, before, after)
+
+
+def _take_over(found: Findings, evidence: Evidence, before: _Execution, after: _Execution) -> None:
+    first, second = before.start, after.start
+    name = f"{_shown(first.schedule, first.tick)} run {first.run}: {first.worker} (token {first.token})"
+    until = max(first.at, second.at)
+    caused = any(d.touches(first.worker, first.at, until) for d in evidence.disturbances)
+    if second.attempt <= first.attempt:
+        found.two_holders.append(f"two holders: {name} attempt {first.attempt}, then attempt {second.attempt}")
+    if not caused:
+        found.two_holders.append(
+            f"two holders: {name} was undisturbed when {second.worker} (token {second.token}) started "
+            f"{(second.at - first.at) / 1e6:.3f} s later; "
+            + ("it had not ended" if before.end is None else f"it ended after {(before.end.at - first.at) / 1e6:.3f} s")
+        )
+    if before.end is not None and after.end is not None:
+        if caused:
+            found.repeated_ends += 1
+        else:
+            found.extra.append(f"extra: {name} ended, and {second.worker} ended the run again")
+
+
+def _records(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None:
+    """Each run on record has succeeded and was executed; each execution has its record; no gap hides a tick."""
+    ended = {line.run for line in lines if line.what == "end"}
+    if evidence.runs:
+        known = {run.id for run in evidence.runs}
+        for line in lines:
+            if line.run not in known:
+                known.add(line.run)
+                found.disagreement.append(f"disagreement: run {line.run} was executed but is not on record")
+    for run in evidence.runs:
+        name = f"run {run.id} of {run.schedule}"
+        if run.state is not RunState.SUCCEEDED:
+            found.disagreement.append(f"disagreement: {name} is on record as {run.state} ({run.reason})")
+        elif run.id not in ended:
+            found.disagreement.append(f"disagreement: {name} is on record as succeeded, but no task ended")
+    found.missing += [
+        f"missing: {gap.schedule} passed {gap.count} ticks without a run: {gap.reason}"
+        for gap in evidence.gaps
+        if gap.count
+    ]
+
+
+def _shown(schedule: str, tick: int) -> str:
+    return f"{schedule} at {tick / 1_000_000:.3f}"

@@ -1,0 +1,59 @@
+"""The oracle is shown to fail: the same small scenario, on code that was broken on purpose."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fault.fleet import Fleet, Load
+from tests.fault.oracle import Findings
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def run_with(mutant: str, home: Path, *, kill: bool = False) -> Findings:
+    load = Load(fast=2, second=0, lease=1, work="50 150", mutant=mutant)
+    fleet = Fleet(f"sqlite:///{home}/oncron.db", home, load, offsets=(0, 0))
+    with fleet.running():
+        time.sleep(2)
+        if kill:
+            fleet.kill(fleet.holder())
+            time.sleep(1.5)
+        return fleet.settle(within=20 if mutant == "none" else 4, patient=mutant == "none")
+
+
+def test_a_sound_store_passes_even_if_every_replica_fires_every_tick(tmp_path: Path):
+    found = run_with("none", tmp_path, kill=True)
+    assert not found.all, str(found)
+    assert found.ticks >= 20
+    assert found.takeovers >= 1
+
+
+def test_extra_runs_show_when_the_compare_and_set_is_dropped(tmp_path: Path):
+    found = run_with("compare-and-set dropped", tmp_path)
+    assert any("runs:" in text for text in found.extra), str(found)
+
+
+def test_missing_runs_show_when_a_tick_passes_without_one(tmp_path: Path):
+    found = run_with("every tenth run dropped", tmp_path)
+    assert any("never started" in text for text in found.missing), str(found)
+    assert not found.extra
+
+
+def test_missing_runs_show_when_a_dead_workers_runs_are_never_reaped(tmp_path: Path):
+    found = run_with("never reaped", tmp_path, kill=True)
+    assert any("started but never ended" in text for text in found.missing), str(found)
+    assert any("on record as running" in text for text in found.disagreement), str(found)
+
+
+def test_two_holders_show_when_a_living_workers_runs_are_reaped(tmp_path: Path):
+    found = run_with("living reaped", tmp_path)
+    assert any("undisturbed" in text for text in found.two_holders), str(found)
+    assert any("ended the run again" in text for text in found.extra), str(found)
+
+
+def test_early_runs_show_when_the_stores_clock_is_not_asked(tmp_path: Path):
+    found = run_with("fired early", tmp_path)
+    assert found.early, str(found)
