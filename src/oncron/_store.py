@@ -248,7 +248,8 @@ class Store(Protocol):
         ...
 
     async def hint(self) -> None:
-        """Tell the others to look. May be lost; never part of another step."""
+        """Tell the others (sessions, not necessarily this one) to look. May be lost; never part
+        of another step."""
         ...
 
     def wakeups(self) -> AsyncIterator[None]:
