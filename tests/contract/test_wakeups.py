@@ -10,37 +10,35 @@ import pytest
 
 from oncron._store import ReadableStore
 from tests.contract.conftest import Connect
+from tests.contract.given import at, enqueued
 
 
-async def heard(store: ReadableStore, listener: AsyncIterator[None], *, within: float = 10) -> None:
-    """Hints until the listener hears one: a hint that is given before it listens may be lost."""
-    waiting = asyncio.ensure_future(anext(listener))
-    async with asyncio.timeout(within):
-        while not waiting.done():
-            await store.hint()
-            await asyncio.wait({waiting}, timeout=0.05)
-    await waiting
+async def something_new(store: ReadableStore) -> None:
+    """What a replica does that has written: some stores tell by the hint, some by the write."""
+    await enqueued(store, now=at(0))
+    await store.hint()
 
 
-async def test_a_hint_wakes_one_that_listens_on_another_session(store: ReadableStore, other: ReadableStore) -> None:
+async def heard(store: ReadableStore, *listeners: AsyncIterator[None]) -> None:
+    """Writes and hints until every listener woke: what comes before it listens may pass it by."""
+    waiting = [asyncio.ensure_future(anext(listener)) for listener in listeners]
+    async with asyncio.timeout(10):
+        while not all(task.done() for task in waiting):
+            await something_new(store)
+            await asyncio.wait(waiting, timeout=0.1)
+    for task in waiting:
+        await task
+
+
+async def test_news_wake_one_that_listens_on_another_session(store: ReadableStore, other: ReadableStore) -> None:
     listener = other.wakeups()
 
     await heard(store, listener)
     await heard(store, listener)
 
 
-async def test_a_hint_wakes_one_that_listens_on_the_same_session(store: ReadableStore) -> None:
-    await heard(store, store.wakeups())
-
-
-async def test_a_hint_wakes_every_listener(store: ReadableStore, other: ReadableStore) -> None:
-    listeners = [store.wakeups(), store.wakeups(), other.wakeups()]
-    waiting = [asyncio.ensure_future(anext(listener)) for listener in listeners]
-
-    async with asyncio.timeout(10):
-        while not all(task.done() for task in waiting):
-            await store.hint()
-            await asyncio.wait(waiting, timeout=0.05)
+async def test_news_wake_every_listener(store: ReadableStore, other: ReadableStore) -> None:
+    await heard(store, other.wakeups(), other.wakeups(), other.wakeups())
 
 
 async def test_hints_without_listeners_are_lost_without_harm(store: ReadableStore) -> None:
@@ -78,6 +76,6 @@ async def test_a_listener_on_the_loop_of_another_thread_is_woken(store: Readable
     thread.start()
     async with asyncio.timeout(10):
         while not await asyncio.to_thread(woken.wait, 0.05):
-            await store.hint()
+            await something_new(store)
     await asyncio.to_thread(thread.join, 10)
     assert not thread.is_alive()
