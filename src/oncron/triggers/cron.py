@@ -120,8 +120,8 @@ class HashedCron(CronTrigger):
     def is_bound(self) -> bool:
         return False
 
-    def next_after_us(self, t: int, /) -> int | None:
-        del t
+    def _search(self, second: int) -> int:
+        del second
         raise InvalidTrigger(
             "H stands for a value drawn from the schedule's name, and there is no schedule yet",
             expression=self._expression,

@@ -19,8 +19,10 @@ The three hours are the limits Debian's cron draws.
 from __future__ import annotations
 
 from bisect import bisect_right
+from datetime import UTC, datetime
 from typing import Literal, get_args
 
+from oncron._clock import EPOCH
 from oncron.errors import InvalidTrigger
 from oncron.triggers.days import NO_DAY, DayRule
 from oncron.triggers.times import TimesOfDay
@@ -84,9 +86,29 @@ class LocalTimes:
     def _search(self, second: int) -> int:
         """The first tick after a UTC second, or a number past LAST_SECOND."""
         zone = self._zone
-        zone.reach(second)
+        if second >= zone.until:
+            zone.reach(second)
         jumps, offsets = zone.jumps, zone.offsets
         index = bisect_right(jumps, second)
+        # Most questions: no jump near the instant, nor near the day of the answer.
+        local = None
+        calm = jumps[index - 1] + _LIMIT if index else -_NEVER
+        if second >= calm:
+            offset = offsets[index]
+            local = self._next_local(second + offset)
+            midnight = local - local % _DAY - offset
+            latest = midnight + self._times.last
+            if latest < (jumps[index] - _LIMIT if index < len(jumps) else zone.until) and latest <= LAST_SECOND:
+                if midnight > calm:
+                    self._window = (midnight - 1, latest, midnight)
+                return local - offset
+        return self._across_jumps(second, index, local)
+
+    def _across_jumps(self, second: int, index: int, local: int | None) -> int:
+        """The same from stretch `index` on, with all that the jumps mean; `local` is the next
+        local second where that is known already."""
+        zone = self._zone
+        jumps, offsets = zone.jumps, zone.offsets
         while True:
             # Between two jumps local time is UTC plus a constant.
             offset = offsets[index]
@@ -94,14 +116,13 @@ class LocalTimes:
             moved = _NEVER
             if index and self._fixed and second < jumps[index - 1] + _LIMIT:
                 after, moved = self._past_jump(second, index)
-            local = self._next_local(after + offset)
+            if local is None:
+                local = self._next_local(after + offset)
             found = min(moved, local - offset)
             if found >= zone.until and found <= LAST_SECOND:
                 zone.reach(found)
             end = jumps[index] if index < len(jumps) else _NEVER
             if found < self._last_before(index, end):
-                if local < _NEVER:
-                    self._remember(index, local, offset)
                 return found
             if end == _NEVER:
                 return _NEVER
@@ -109,7 +130,7 @@ class LocalTimes:
             if end > second + 2 * _DAY:
                 # No tick between here and `local`: pass over the jumps in between.
                 index = max(index, bisect_right(jumps, local - 2 * _DAY))
-            second = max(second, jumps[index - 1] - 1)
+            second, local = max(second, jumps[index - 1] - 1), None
 
     def _past_jump(self, second: int, index: int) -> tuple[int, int]:
         """What the jump that begins stretch `index` means for a fixed-time rule: the second
@@ -150,19 +171,23 @@ class LocalTimes:
             found = self._days.next_day(day + 1)
         return found * _DAY + self._times.first if found != NO_DAY else _NEVER
 
-    def _remember(self, index: int, local: int, offset: int) -> None:
-        midnight = local - local % _DAY - offset
-        jumps = self._zone.jumps
-        if (index == 0 or midnight > jumps[index - 1] + _LIMIT) and (
-            index == len(jumps) or midnight + _DAY <= jumps[index] - _LIMIT
-        ):
-            self._window = (midnight - 1, midnight + self._times.last, midnight)
-
 
 class LocalTrigger(LocalTimes, Trigger):
     """A trigger made of local days and times of day."""
 
     __slots__ = ("_text",)
+
+    def next_after(self, t: datetime) -> datetime | None:
+        # The shortest way from datetime to datetime: ticks are whole seconds.
+        if type(t) is not datetime or t.tzinfo is not UTC:
+            return super().next_after(t)
+        since = t - EPOCH
+        second = since.days * _DAY + since.seconds
+        start, end, midnight = self._window
+        if start <= second < end:
+            return datetime.fromtimestamp(midnight + self._times.after(second - midnight), UTC)
+        found = self._search(max(second, MIN_US // 1_000_000))
+        return datetime.fromtimestamp(found, UTC) if found <= LAST_SECOND else None
 
     @property
     def timezone(self) -> str | None:

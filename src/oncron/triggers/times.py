@@ -38,6 +38,19 @@ class ListedTimes:
         return self.listed[bisect_right(self.listed, second)]
 
 
+class EvenTimes:
+    """One every `step` seconds the whole day through."""
+
+    __slots__ = ("_step", "first", "last")
+
+    def __init__(self, first: int, step: int) -> None:
+        self.first, self._step = first, step
+        self.last = 86_400 - step + first
+
+    def after(self, second: int) -> int:
+        return second + self._step - (second - self.first) % self._step
+
+
 class FieldTimes:
     """Every combination of hours, minutes and seconds, as three tables of the next value."""
 
@@ -84,6 +97,9 @@ _FEW = 96
 
 def times_of_fields(hours: int, minutes: int, seconds: int) -> TimesOfDay:
     """The times of day that three masks describe."""
+    even = _even_times(hours, minutes, seconds)
+    if even is not None:
+        return even
     if hours.bit_count() * minutes.bit_count() * seconds.bit_count() > _FEW:
         return FieldTimes(hours, minutes, seconds)
     return ListedTimes(
@@ -94,6 +110,24 @@ def times_of_fields(hours: int, minutes: int, seconds: int) -> TimesOfDay:
             for second in _members(seconds)
         )
     )
+
+
+def _even_times(hours: int, minutes: int, seconds: int) -> EvenTimes | None:
+    """The same as even steps, where they are: `*`, `*/5` and `30 * * * *` for instance."""
+    in_hour, in_minute = _even_step(minutes), _even_step(seconds)
+    if hours != (1 << 24) - 1 or in_hour is None or in_minute is None:
+        return None
+    (minute, minute_step), (second, second_step) = in_hour, in_minute
+    if second_step == 60:
+        return EvenTimes(minute * 60 + second, minute_step * 60)
+    return EvenTimes(second, second_step) if minute_step == 1 else None
+
+
+def _even_step(mask: int) -> tuple[int, int] | None:
+    """The first and the step of a mask of 60 that goes on evenly into the next 60."""
+    members = _members(mask)
+    step = 60 // len(members)
+    return (members[0], step) if members == tuple(range(members[0], 60, step)) and 60 % len(members) == 0 else None
 
 
 @lru_cache(maxsize=1024)

@@ -88,9 +88,7 @@ def _nearest(number: int, day: date) -> bool:
     """Whether `day` is the weekday nearest to that number in its month."""
     if number > _last_of(day):
         return False
-    candidates = [
-        day.replace(day=d) for d in range(1, _last_of(day) + 1) if day.replace(day=d).weekday() < 5
-    ]
+    candidates = [day.replace(day=d) for d in range(1, _last_of(day) + 1) if day.replace(day=d).weekday() < 5]
     aim = day.replace(day=number)
     return day == min(candidates, key=lambda c: (abs((c - aim).days), aim.weekday() == 5 and c > aim))
 
@@ -110,7 +108,10 @@ def special_weekdays() -> st.SearchStrategy[tuple[str, Callable[[date], bool]]]:
     return st.one_of(
         weekday.map(lambda w: (f"{w}L", lambda day: day.isoweekday() % 7 == w and (day + 7 * DAY).month != day.month)),
         st.tuples(weekday, st.integers(1, 5)).map(
-            lambda p: (f"{NAMES[p[0]]}#{p[1]}", lambda day: day.isoweekday() % 7 == p[0] and (day.day - 1) // 7 == p[1] - 1)
+            lambda p: (
+                f"{NAMES[p[0]]}#{p[1]}",
+                lambda day: day.isoweekday() % 7 == p[0] and (day.day - 1) // 7 == p[1] - 1,
+            )
         ),
     )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from oncron.triggers import Trigger, cron, every, parse
 from tests.unit.triggers.rules import ZONES, Pair, calendars, crons, starts
@@ -121,9 +120,7 @@ def test_interval_arithmetic_agrees_with_walking(period: int, anchor: int, a: in
 
 
 @usual
-@given(
-    least=st.integers(1, 10**9), more=st.integers(2, 10**9), name=st.text(max_size=20), t=st.integers(0, 4 * 10**15)
-)
+@given(least=st.integers(1, 10**9), more=st.integers(2, 10**9), name=st.text(max_size=20), t=st.integers(0, 4 * 10**15))
 def test_drawn_intervals_keep_their_bounds(least: int, more: int, name: str, t: int) -> None:
     unbound = every(between=(timedelta(microseconds=least), timedelta(microseconds=least + more)))
     trigger = unbound.bind(name)

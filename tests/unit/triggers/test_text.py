@@ -7,8 +7,7 @@ import time
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from oncron.errors import InvalidTrigger
 from oncron.triggers import Trigger, cron, daily, every, monthly, once, parse, weekly
@@ -189,10 +188,9 @@ def test_an_expression_is_a_trigger_or_an_invalid_trigger(text: str) -> None:
     for seconds in (False, True):
         try:
             found = cron(text, seconds=seconds)
-        except InvalidTrigger as refused:
-            assert str(refused)
-        else:
-            assert parse(str(found)) == found
+        except InvalidTrigger:
+            continue
+        assert parse(str(found)) == found
 
 
 @settings(max_examples=400, deadline=None)
@@ -201,10 +199,9 @@ def test_a_text_is_a_trigger_or_an_invalid_trigger(text: str, cut: int, put: str
     for mutated in (text, text[:cut] + put[:3] + text[cut + 1 :]):
         try:
             found: Trigger = parse(mutated)
-        except InvalidTrigger as refused:
-            assert str(refused)
-        else:
-            assert parse(str(found)) == found
+        except InvalidTrigger:
+            continue
+        assert parse(str(found)) == found
 
 
 def forget() -> None:

@@ -127,6 +127,9 @@ def test_rules_run_on_to_the_end_of_the_calendar() -> None:
     assert trigger.next_after(last) is None
     assert trigger.next_after(datetime.max.replace(tzinfo=UTC)) is None
     assert trigger.next_after(datetime.min.replace(tzinfo=UTC)) is not None
+    west = cron("0 * * * *", timezone="America/New_York").bind("x")
+    assert west.next_after(datetime(9999, 12, 31, 22, 30, tzinfo=UTC)) == datetime(9999, 12, 31, 23, tzinfo=UTC)
+    assert west.next_after(datetime(9999, 12, 31, 23, tzinfo=UTC)) is None
     summer = cron("30 12 1 7 *", timezone="Europe/Berlin").next_after(datetime(2999, 1, 1, tzinfo=UTC))
     assert summer == datetime(2999, 7, 1, 10, 30, tzinfo=UTC)
 
@@ -141,7 +144,9 @@ def test_an_unknown_zone_is_refused_with_the_nearest_names(name: str, near: str)
     assert caught.value.field == "timezone"
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "", "/etc/localtime", "Europe", "x" * 10_000, "Europe/Berlin\0", 5])
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "", "/etc/localtime", "Europe", "x" * 10_000, "Europe/Berlin\0", 5]
+)
 def test_what_is_no_zone_at_all_is_refused(name: object) -> None:
     with pytest.raises(InvalidTrigger, match="zone"):
         cron("0 3 * * *", timezone=name)  # type: ignore[arg-type]
@@ -158,7 +163,8 @@ def test_the_hosts_zone_and_zone_files_are_never_read(tmp_path: Path) -> None:
         "from datetime import UTC, datetime\n"
         "from oncron.triggers import cron, daily, every\n"
         "t = datetime(2026, 3, 28, tzinfo=UTC)\n"
-        "for trigger in (cron('30 2 * * *', timezone='Europe/Berlin'), cron('0 0 * * *'), daily('00:00'), every(hours=7)):\n"
+        "berlin = cron('30 2 * * *', timezone='Europe/Berlin')\n"
+        "for trigger in (berlin, cron('0 0 * * *'), daily('00:00'), every(hours=7)):\n"
         "    print(trigger, *trigger.between(t, t.replace(month=4, day=1)))\n"
     )
     answers: set[str] = set()
