@@ -212,7 +212,7 @@ class Oncron(Operations):
         if not (check.truth(scheduler, "scheduler") or check.truth(worker, "worker")):
             raise InvalidOption("scheduler=False, worker=False: nothing is left to run; leave one of them on")
         for module in self._imports:
-            importlib.import_module(module)
+            _import(module)
         make = self._make_lifespan
         await self._life.start(
             scheduler=scheduler,
@@ -327,6 +327,16 @@ def _queues(queues: Any) -> tuple[str, ...] | Mapping[str, int] | None:
     if not names:
         raise InvalidOption("queues=[] serves none; leave it out to serve every queue, or start with worker=False")
     return names
+
+
+def _import(module: str) -> None:
+    """Raises InvalidOption if there is no such module, and what its code raises."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it exists, and imports something that does not
+        raise InvalidOption(f"imports=[{module!r}]: no module {error.name!r} on the path") from None
 
 
 def _modules(imports: Any) -> tuple[str, ...]:

@@ -85,13 +85,23 @@ class Life:
             if lifespan is not None:
                 self._lifespan = Lifespan(lifespan)
                 state(await self._lifespan.enter())
-            await self.engine.start(scheduler=scheduler, worker=worker, user_loop=self.user_loop)
+            await self._start_engine(scheduler=scheduler, worker=worker, user_loop=self.user_loop)
         except BaseException:
             self._phase, self.user_loop = before, None
             await self._leave_lifespan()
             await in_thread(self.engine.close)
             raise
         self._phase = "running"
+
+    async def _start_engine(self, *, scheduler: bool, worker: bool, user_loop: asyncio.AbstractEventLoop) -> None:
+        """A cancellation meets the engine started or not, never half-way: loops would be left running."""
+        starting = asyncio.ensure_future(self.engine.start(scheduler=scheduler, worker=worker, user_loop=user_loop))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait({starting})
+            await self.engine.stop()
+            raise
 
     async def stop(self) -> None:
         """Nothing happens unless running; a second call waits for the first."""

@@ -37,14 +37,14 @@ class Listener:
         self.pattern, self.fn = pattern, fn
         self.dropped = 0
         self._user_loop = user_loop
-        self._waiting: queue.Queue[Event | concurrent.futures.Future[None]] = queue.Queue(_HOLDS)
+        self._waiting: queue.Queue[Event | concurrent.futures.Future[bool]] = queue.Queue(_HOLDS)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def wants(self, name: str) -> bool:
         return self.pattern in ("*", name) or (self.pattern[-2:] == ".*" and name.startswith(self.pattern[:-1]))
 
-    def tell(self, item: Event | concurrent.futures.Future[None]) -> None:
+    def tell(self, item: Event | concurrent.futures.Future[bool]) -> None:
         """Never blocks, never raises."""
         try:
             self._waiting.put_nowait(item)
@@ -62,9 +62,9 @@ class Listener:
         self._lock, self._thread = threading.Lock(), None
         self._waiting = queue.Queue(_HOLDS)
 
-    def _drop(self, item: Event | concurrent.futures.Future[None]) -> None:
+    def _drop(self, item: Event | concurrent.futures.Future[bool]) -> None:
         if isinstance(item, concurrent.futures.Future):
-            item.set_result(None)
+            item.set_result(False)
             return
         self.dropped += 1
         if self.dropped == 1 or self.dropped % 1000 == 0:
@@ -78,7 +78,7 @@ class Listener:
             item = self._waiting.get()
             if isinstance(item, concurrent.futures.Future):
                 if item.set_running_or_notify_cancel():
-                    item.set_result(None)
+                    item.set_result(True)
                 continue
             try:
                 self._deliver(item)
@@ -142,15 +142,15 @@ class Listeners:
     def flush(self, within: int) -> bool:
         """Wait until everything told so far was delivered, `within` microseconds at most."""
         until = boot_us() + within
-        marks: list[concurrent.futures.Future[None]] = []
+        marks: list[concurrent.futures.Future[bool]] = []
         for listener in self._all:
-            mark: concurrent.futures.Future[None] = concurrent.futures.Future()
+            mark: concurrent.futures.Future[bool] = concurrent.futures.Future()
             listener.tell(mark)
             marks.append(mark)
-        _, late = concurrent.futures.wait(marks, max(0, until - boot_us()) / SECOND)
+        done, late = concurrent.futures.wait(marks, max(0, until - boot_us()) / SECOND)
         for mark in late:
             mark.cancel()
-        return not late
+        return not late and all(mark.result() for mark in done)
 
     def after_fork(self) -> None:
         self._lock, self._watches = threading.Lock(), {}

@@ -308,8 +308,8 @@ class _Replica:
             roles=tuple(roles),
         )
 
-    def _trust(self, sent: int, lease_left: int) -> None:
-        self._keeper.trust(sent, lease_left)
+    def _trust(self, sent: int, lease_left: int) -> bool:
+        return self._keeper.trust(sent, lease_left)
 
     # --- start ------------------------------------------------------------------------
 
@@ -363,10 +363,10 @@ class _Replica:
         self._tell.set()
 
     def _left_due(self) -> None:
-        """Runs were created that nobody has leased yet."""
+        """Runs were created that nobody has leased yet: no slot is free here, this replica only schedules,
+        or their task is another service's. Somebody else may take them now rather than at its next poll."""
         self.worker.due_at(0)
-        if not self.worker.free:
-            self.tell_others()
+        self.tell_others()
 
     async def _poll_loop(self) -> None:
         """Every five seconds (a third of a shorter lease) and after every hint: what changed, what is due,

@@ -1,0 +1,221 @@
+"""An app in a process of its own: signals, exit codes, and threads that do not return."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from oncron import Oncron
+
+HEAD = """
+import asyncio, logging, sys, threading, time
+from oncron import Oncron, every
+logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+app = Oncron("sqlite:///jobs.db", lease_for=2, stop_within={stop_within})
+def say(*words): print(*words, flush=True)
+"""
+
+Start = Callable[..., "Process"]
+
+
+class Process:
+    def __init__(self, folder: Path, body: str, stop_within: float) -> None:
+        script = folder / "jobs.py"
+        script.write_text(HEAD.format(stop_within=stop_within) + textwrap.dedent(body))
+        self._errors = (folder / "errors").open("w+")
+        self.popen = subprocess.Popen(
+            [sys.executable, script], cwd=folder, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+
+    def hear(self, line: str) -> None:
+        """Read until the process has said that line."""
+        assert self.popen.stdout is not None
+        for said in self.popen.stdout:
+            if said.strip() == line:
+                return
+        raise AssertionError(f"never said {line!r}: {self.errors()}")
+
+    def tell(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+    def ends(self, within: float) -> tuple[int, str]:
+        """Exit code, and what it said after the last line heard."""
+        out, _ = self.popen.communicate(timeout=within)
+        return self.popen.returncode, out
+
+    def errors(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def close(self) -> None:
+        if self.popen.poll() is None:
+            self.popen.kill()
+            self.popen.wait()
+        if self.popen.stdout is not None:
+            self.popen.stdout.close()
+        self._errors.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    processes: list[Process] = []
+
+    def begin(body: str, *, stop_within: float = 10) -> Process:
+        processes.append(Process(tmp_path, body, stop_within))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Oncron]:
+    app = Oncron(f"sqlite:///{tmp_path}/jobs.db")
+    yield app
+    app._life.at_exit()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_lets_what_runs_end_and_run_returns_b147(
+    start: Start, reader: Oncron, number: signal.Signals
+) -> None:
+    process = start(
+        """
+        @app.schedule(every(seconds=0.2))
+        async def job():
+            say("started")
+            await asyncio.sleep(1)
+        app.run()
+        say("returned")
+        """
+    )
+    process.hear("started")
+    process.tell(number)
+    assert process.ends(within=8) == (0, "returned\n")
+    assert {run.state for run in reader.sync(reader.runs())} == {"succeeded"}
+    assert reader.sync(reader.stats()).workers == ()
+
+
+def test_an_idle_app_stops_at_once(start: Start) -> None:
+    process = start(
+        """
+        @app.on("worker.started")
+        def told(event):
+            say("up")
+        app.run()
+        """
+    )
+    process.hear("up")
+    process.tell(signal.SIGTERM)
+    assert process.ends(within=4) == (0, "")
+
+
+def test_the_second_signal_waits_no_longer_and_gives_back_what_has_stopped(start: Start, reader: Oncron) -> None:
+    process = start(
+        """
+        logging.getLogger("oncron.engine").addHandler(logging.StreamHandler(sys.stdout))
+        @app.task
+        async def job():
+            say("started")
+            try:
+                await asyncio.sleep(60)
+            finally:
+                say("cancelled")
+        job.enqueue_sync()
+        app.run()
+        say("returned")
+        """,
+        stop_within=60,
+    )
+    process.hear("started")
+    process.tell(signal.SIGTERM)
+    process.hear("SIGTERM: stopping; once more to stop at once")
+    process.tell(signal.SIGTERM)
+    code, said = process.ends(within=8)
+    assert (code, said.splitlines()[-2:]) == (0, ["cancelled", "returned"])
+    (run,) = reader.sync(reader.runs())
+    assert (run.state, run.record.attempts_spent) == ("pending", 0)
+
+
+def test_a_thread_that_does_not_return_cannot_keep_the_process(start: Start, reader: Oncron) -> None:
+    process = start(
+        """
+        @app.task
+        def stuck():
+            say("started")
+            threading.Event().wait()
+        @app.task
+        async def other():
+            say("other")
+            await asyncio.sleep(60)
+        stuck.enqueue_sync()
+        other.enqueue_sync()
+        app.run()
+        say("never said")
+        """,
+        stop_within=0.2,
+    )
+    process.hear("other")
+    process.tell(signal.SIGTERM)
+    code, said = process.ends(within=12)
+    assert code == 0
+    assert "never said" not in said
+    assert "a thread still runs 'stuck'" in process.errors()
+    states = {run.task: run.state for run in reader.sync(reader.runs())}
+    assert states == {"stuck": "running", "other": "pending"}
+
+
+def test_leaving_a_with_block_ends_the_process_without_a_word(start: Start, reader: Oncron) -> None:
+    process = start(
+        """
+        @app.task
+        async def job():
+            return 1
+        with app:
+            run = job.enqueue_sync()
+            say(app.sync(run.wait(10)))
+        """
+    )
+    assert process.ends(within=15) == (0, "1\n")
+    assert "Traceback" not in process.errors()
+
+
+def test_a_script_that_only_enqueues_leaves_cleanly(start: Start, reader: Oncron) -> None:
+    process = start(
+        """
+        @app.task
+        def job(n: int): ...
+        job.enqueue_sync(1)
+        """
+    )
+    assert process.ends(within=15) == (0, "")
+    assert process.errors() == ""
+    assert [run.args for run in reader.sync(reader.runs())] == [{"n": 1}]
+
+
+def test_a_process_that_ends_without_stopping_gives_back_what_it_holds(start: Start, reader: Oncron) -> None:
+    process = start(
+        """
+        @app.task
+        async def job():
+            say("started")
+            await asyncio.sleep(60)
+        async def main():
+            await app.start()
+            await job.enqueue()
+            await asyncio.sleep(1)
+        asyncio.run(main())
+        """
+    )
+    process.hear("started")
+    assert process.ends(within=15)[0] == 0
+    (run,) = reader.sync(reader.runs())
+    assert run.state == "pending"
+    assert "Traceback" not in process.errors()
