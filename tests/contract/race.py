@@ -18,6 +18,7 @@ class Racers:
     def __init__(self, connect: Callable[[], ReadableStore], sessions: int = 2) -> None:
         self._stores = [connect() for _ in range(sessions)]
         self._loops = [asyncio.new_event_loop() for _ in range(sessions)]
+        self._turn = 0
         self._threads = [threading.Thread(target=loop.run_forever, daemon=True) for loop in self._loops]
 
     async def __aenter__(self) -> Self:
@@ -48,12 +49,15 @@ class Racers:
                 await store.now()
             return await contestant(store)
 
-        return await asyncio.gather(
-            *(
-                self._on(loop, run(contestant, store, delay))
-                for contestant, store, loop, delay in zip(contestants, self._stores, self._loops, delays, strict=False)
-            )
-        )
+        # Who comes to the barrier last is off first: by turns it is another one.
+        self._turn += 1
+        places = [(place + self._turn) % len(contestants) for place in range(len(contestants))]
+        running = {
+            place: self._on(self._loops[place], run(contestants[place], self._stores[place], delays[place]))
+            for place in places
+        }
+        await asyncio.gather(*running.values())
+        return [await running[place] for place in range(len(contestants))]
 
     async def _everywhere(self, step: Contestant) -> None:
         async def run(store: ReadableStore) -> None:
@@ -63,5 +67,5 @@ class Racers:
             *(self._on(loop, run(store)) for store, loop in zip(self._stores, self._loops, strict=True))
         )
 
-    def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+    def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

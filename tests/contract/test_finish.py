@@ -307,13 +307,13 @@ async def test_anything_but_success_enqueues_nothing(store: ReadableStore, kind:
 
 
 async def test_a_repeated_success_enqueues_nothing_again(store: ReadableStore) -> None:
-    """G7; also when the followers have ended and were pruned meanwhile."""
+    """G7; also when the follower has ended and was pruned meanwhile."""
     run = await a_claimed_run(store)
-    done = outcome(run, enqueue=(new_run("next"),))
+    done = outcome(run, enqueue=(new_run("next", due_at=at(0)),))
     await store.finish([done], now=at(2))
-    await finish(store, await claimed(store, tasks=("next",), now=at(2)), now=at(2))
-    await store.prune(ended_before=at(3), failed_before=at(3), now=at(4))
-    assert await store.get_run(done.enqueue[0].id) is None
+    await finish(store, await claimed(store, tasks=("next",), now=at(1)), now=at(1))
+    await store.prune(ended_before=at(2), failed_before=at(2), now=at(4))
+    assert [each.id for each in await store.runs(RunFilter())] == [run.id]
 
     await store.finish([done], now=at(5))
 

@@ -174,7 +174,7 @@ async def test_a_report_under_a_stale_token_changes_nothing(store: ReadableStore
     await enqueued(store, now=at(0), retry_delay=0)
     old = await claimed(store, "w1", now=at(1))
     await store.reap(now=at(60))
-    await claimed(store, "w2", now=at(60))
+    await claimed(store, "w1", now=at(60))
     before = (await picture(store))["runs"]
 
     await beat(store, "w1", reports=[Report(run_id=old.id, token=old.token, progress="old")], now=at(61))

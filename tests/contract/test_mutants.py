@@ -1,0 +1,193 @@
+"""The suite is shown able to fail: every broken guard of mutants.py is seen by the test named beside it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from oncron._model import OutcomeKind, Overlap, Status
+from oncron.stores.memory import MemoryStore
+from tests.contract import (
+    mutants,
+    test_cancel_retry as cancel_retry,
+    test_claim as claim,
+    test_declare as declare,
+    test_enqueue as enqueue,
+    test_finish as finish,
+    test_fire as fire,
+    test_heartbeat as heartbeat,
+    test_occupancy as occupancy,
+    test_prune as prune,
+    test_races as races,
+    test_reader as reader,
+    test_reap as reap,
+    test_tokens as tokens,
+)
+from tests.contract.race import Racers
+
+ContractTest = Callable[..., Awaitable[None]]
+
+Caught = tuple[type[MemoryStore], ContractTest, dict[str, Any]]
+
+
+def seen_by(mutant: type[MemoryStore], test: ContractTest, **given: Any) -> Caught:
+    return mutant, test, given
+
+
+CAUGHT: list[Caught] = [
+    seen_by(
+        mutants.CursorNotCompared,
+        fire.test_of_two_replicas_that_offer_the_same_tick_the_second_is_stale_and_writes_nothing,
+    ),
+    seen_by(mutants.CursorNotCompared, fire.test_a_tick_is_not_fired_again_after_its_run_was_pruned),
+    seen_by(mutants.RevisionNotCompared, fire.test_a_plan_made_from_an_older_definition_is_stale),
+    seen_by(mutants.PausedFires, fire.test_only_an_active_schedule_fires, status=Status.PAUSED),
+    seen_by(mutants.PlanNotConfined, fire.test_a_gap_outside_of_what_the_plan_passes_makes_it_stale),
+    seen_by(mutants.EarlyAccepted, fire.test_a_tick_later_than_the_clock_of_the_store_is_refused),
+    seen_by(mutants.TickIdRandom, fire.test_a_tick_whose_run_is_on_record_makes_no_second_one),
+    seen_by(mutants.OverwritesRunOnRecord, fire.test_a_tick_whose_run_is_on_record_makes_no_second_one),
+    seen_by(mutants.CursorMovedWithoutRecord, fire.test_ticks_that_are_passed_without_a_run_are_recorded_as_a_gap),
+    seen_by(mutants.CursorMovedWithoutRecord, declare.test_what_a_change_passes_is_recorded_in_the_same_step),
+    seen_by(mutants.GapPerTick, fire.test_a_gap_that_goes_on_for_the_same_reason_extends_the_newest_one),
+    seen_by(mutants.GapsOfTwoStretchesJoined, fire.test_a_gap_with_another_reason_or_after_a_run_is_a_row_of_its_own),
+    seen_by(mutants.LimitIgnored, fire.test_ticks_beyond_the_limit_are_refused_newest_last_and_recorded),
+    seen_by(mutants.SupersededStillCounts, occupancy.test_a_superseded_run_does_not_count_for_the_limit),
+    seen_by(
+        mutants.FireNotRepeatable, fire.test_the_same_fire_id_answers_fired_again_with_its_leases_while_they_are_held
+    ),
+    seen_by(mutants.FireRepeatedWithoutLeases, fire.test_a_batch_may_be_repeated_as_a_whole),
+    seen_by(mutants.RepeatedForEver, fire.test_a_repetition_after_something_else_happened_is_stale),
+    seen_by(
+        mutants.DeclareNotCompared, declare.test_a_change_that_saw_an_older_revision_is_refused_with_the_row_as_it_is
+    ),
+    seen_by(mutants.DeclareComparesRevisionOnly, declare.test_a_change_that_saw_an_older_cursor_is_refused),
+    seen_by(mutants.CursorGoesBack, declare.test_the_cursor_never_goes_back),
+    seen_by(mutants.CursorPassesTheFuture, declare.test_a_cursor_is_not_moved_past_the_clock_of_the_store),
+    seen_by(mutants.VersionStands, reader.test_the_version_rises_with_every_change_of_a_schedule_and_with_nothing_else),
+    seen_by(mutants.NeverReparks, occupancy.test_changed_from_allow_one_has_the_place_and_the_others_wait),
+    seen_by(mutants.OccupancyIgnored, occupancy.test_skip_has_at_most_one_open_run),
+    seen_by(mutants.OccupancyIgnored, occupancy.test_queue_runs_one_at_a_time_in_tick_order),
+    seen_by(mutants.OccupancyIgnored, occupancy.test_run_now_is_refused_where_a_tick_would_be),
+    seen_by(
+        mutants.PlaceNeverFilled,
+        occupancy.test_every_ending_frees_the_place_in_the_same_step_and_says_so,
+        ending=OutcomeKind.FAILED,
+    ),
+    seen_by(mutants.PlaceNeverFilled, occupancy.test_cancelling_the_pending_head_frees_its_place),
+    seen_by(mutants.PlaceNeverFilled, occupancy.test_reaping_the_head_for_good_frees_its_place),
+    seen_by(mutants.ExpiredFreesPlace, occupancy.test_skip_counts_an_expired_lease_as_open),
+    seen_by(mutants.RetryLosesPlace, occupancy.test_a_retry_keeps_its_place_at_the_head),
+    seen_by(mutants.CatchupSuperseded, occupancy.test_a_later_tick_does_not_supersede_a_catch_up, overlap=Overlap.WAIT),
+    seen_by(
+        mutants.CancelPolicyStopsNobody,
+        occupancy.test_cancel_asks_the_running_one_to_stop_and_lets_the_new_one_wait_for_its_end,
+    ),
+    seen_by(mutants.ClaimsEarly, claim.test_a_run_is_not_claimed_before_it_is_due),
+    seen_by(mutants.ClaimsForeignTasks, claim.test_a_replica_never_takes_a_task_that_it_does_not_have),
+    seen_by(mutants.ClaimsParked, occupancy.test_wait_lets_one_wait_behind_the_one_that_runs),
+    seen_by(mutants.ClaimsWhatIsHeld, claim.test_a_run_that_is_held_is_not_claimed_by_another),
+    seen_by(mutants.PriorityBeforeAge, claim.test_a_step_of_priority_weighs_as_much_as_a_minute_of_waiting),
+    seen_by(mutants.QueueOrderIgnored, claim.test_queues_are_emptied_in_the_order_given),
+    seen_by(mutants.ClaimNotRepeatable, claim.test_repeating_a_claim_returns_its_leases_and_takes_no_more),
+    seen_by(mutants.MaxRunningIgnored, occupancy.test_max_running_counts_the_claims_held_of_the_whole_fleet),
+    seen_by(mutants.ClaimForgetsTheLease, claim.test_a_claim_extends_a_lease_that_has_little_left),
+    seen_by(mutants.TokenIsTheClock, tokens.test_a_later_claim_has_a_greater_token_even_when_the_clock_stepped_back),
+    seen_by(mutants.TokenPerRunOnly, tokens.test_tokens_grow_over_all_runs_of_a_schedule),
+    seen_by(mutants.TokenNotChecked, tokens.test_a_stale_token_changes_nothing),
+    seen_by(mutants.TokenNotChecked, heartbeat.test_a_report_under_a_stale_token_changes_nothing),
+    seen_by(mutants.ReapedTokenStillGood, tokens.test_a_reaped_token_is_void_before_anybody_claims_the_run_again),
+    seen_by(mutants.CommitsTwice, finish.test_the_first_outcome_of_a_token_wins_over_a_different_one),
+    seen_by(mutants.CommitsTwice, finish.test_a_repeated_success_enqueues_nothing_again),
+    seen_by(
+        mutants.FinishNotRepeatable,
+        finish.test_the_same_token_again_is_told_what_was_recorded,
+        kind=OutcomeKind.SUCCEEDED,
+    ),
+    seen_by(
+        mutants.CancelNotSticky,
+        finish.test_giving_back_a_run_that_was_asked_to_cancel_ends_it_as_cancelled,
+        kind=OutcomeKind.RETRY,
+    ),
+    seen_by(
+        mutants.CancelBeatsSuccess,
+        finish.test_an_ending_of_a_run_that_was_asked_to_cancel_stays_what_it_is,
+        kind=OutcomeKind.SUCCEEDED,
+    ),
+    seen_by(mutants.ReleaseSpends, finish.test_a_release_spends_no_attempt),
+    seen_by(mutants.ReleasesForEver, finish.test_a_release_that_spends_the_last_attempt_ends_the_run_as_lost),
+    seen_by(mutants.EnqueuesWithoutSuccess, finish.test_anything_but_success_enqueues_nothing, kind=OutcomeKind.FAILED),
+    seen_by(mutants.EnqueuesWithoutSuccess, finish.test_a_stale_token_enqueues_nothing),
+    seen_by(mutants.ReapsTheLiving, reap.test_only_the_runs_of_expired_workers_are_taken),
+    seen_by(mutants.ReapsTooLate, heartbeat.test_what_a_worker_that_left_still_holds_expires_by_its_old_lease),
+    seen_by(mutants.ReaperRepeatsAtMostOnce, reap.test_a_run_without_an_attempt_left_is_lost_and_never_repeated),
+    seen_by(mutants.StraysUntold, heartbeat.test_a_worker_is_told_of_strays_that_a_lost_answer_would_have_brought),
+    seen_by(mutants.LossUntold, heartbeat.test_a_worker_is_told_what_it_has_lost),
+    seen_by(mutants.ExpiredCannotBeRevived, heartbeat.test_a_heartbeat_revives_a_lease_that_expired_and_was_not_reaped),
+    seen_by(mutants.UniqueIgnored, enqueue.test_an_open_run_with_the_same_unique_key_is_returned_instead),
+    seen_by(mutants.UniqueIgnored, fire.test_a_tick_whose_unique_key_is_taken_is_refused_and_recorded),
+    seen_by(mutants.EnqueueNotRepeatable, enqueue.test_repeating_an_enqueue_whose_run_has_ended_does_not_run_it_again),
+    seen_by(
+        mutants.RetryTakesAnyPlace,
+        cancel_retry.test_retry_is_refused_while_the_place_of_its_schedule_is_taken,
+        overlap=Overlap.SKIP,
+    ),
+    seen_by(mutants.RetryTakesAnyPlace, cancel_retry.test_retry_is_refused_while_the_unique_key_is_taken),
+    seen_by(mutants.RetryIgnoresOpening, cancel_retry.test_repeating_a_retry_by_the_opening_seen_re_opens_once),
+    seen_by(mutants.PrunesFailedEarly, prune.test_failed_and_lost_runs_have_their_own_age),
+    seen_by(mutants.PrunesOpenRuns, prune.test_an_open_run_is_never_pruned),
+    seen_by(mutants.PrunesFreshGaps, prune.test_a_gap_that_was_recorded_late_is_kept_for_its_time),
+    seen_by(mutants.TornFire, races.test_of_four_replicas_that_fire_one_tick_one_does),
+    seen_by(mutants.TornFire, races.test_either_the_pause_or_the_tick_wins, status=Status.PAUSED),
+    seen_by(mutants.TornEntry, races.test_of_run_now_and_a_tick_one_gets_the_place),
+    seen_by(
+        mutants.TornEntry,
+        races.test_a_tick_that_comes_to_wait_beside_an_ending_is_never_forgotten,
+        overlap=Overlap.QUEUE,
+        ending="finish",
+    ),
+    seen_by(mutants.TornClaim, races.test_each_run_is_claimed_by_one),
+    seen_by(mutants.TornCount, races.test_max_running_holds_while_four_claim),
+    seen_by(mutants.TornKey, races.test_of_four_that_enqueue_one_unique_key_one_does_and_all_are_told_of_it),
+    seen_by(mutants.TornKey, races.test_of_two_schedules_that_share_a_unique_key_one_gets_it),
+    seen_by(mutants.TornFinish, races.test_of_two_endings_under_one_token_one_is_recorded),
+    seen_by(mutants.TornFinish, races.test_of_reap_and_finish_one_wins_and_the_other_knows),
+    seen_by(mutants.TornReap, races.test_of_reap_and_finish_one_wins_and_the_other_knows),
+    seen_by(mutants.TornReap, races.test_of_reap_and_heartbeat_one_wins_and_the_other_knows),
+    seen_by(mutants.TornDeclare, races.test_of_four_replicas_that_declare_a_new_schedule_one_does),
+    seen_by(mutants.TornCancel, races.test_a_run_is_claimed_or_cancelled_and_never_claimed_after),
+]
+
+
+async def play(test: ContractTest, store: MemoryStore, given: dict[str, Any]) -> None:
+    """Runs one test of the suite on this store, whatever fixtures it asks for."""
+    wants = inspect.signature(test).parameters
+    sessions = {name: store for name in ("store", "other") if name in wants}
+    if "racers" not in wants:
+        await test(**sessions, **given)
+        return
+    async with Racers(lambda: store, sessions=4) as racers:
+        await test(**sessions, racers=racers, **given)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "test", "given"), CAUGHT, ids=[f"{mutant.__name__}-{test.__name__[5:60]}" for mutant, test, _ in CAUGHT]
+)
+async def test_a_broken_guard_is_seen(mutant: type[MemoryStore], test: ContractTest, given: dict[str, Any]) -> None:
+    await play(test, MemoryStore(), given)
+
+    failed = False
+    try:
+        await play(test, mutant(), given)
+    except (AssertionError, ValueError, KeyError):
+        failed = True
+
+    assert failed, f"{test.__name__} does not see what {mutant.__name__} breaks: {mutant.__doc__}"
+
+
+def test_every_mutant_is_caught_by_a_test() -> None:
+    kept = {kind for kind in vars(mutants).values() if inspect.isclass(kind) and issubclass(kind, MemoryStore)}
+
+    assert kept - {MemoryStore, mutants.Torn} == {mutant for mutant, _, _ in CAUGHT}
