@@ -137,10 +137,9 @@ async def race(path: Path, ticks: int = 400, processes: int = 3) -> None:
         racer.join()
     took = sorted(one for _, list_ in answers for one in list_)
     middle, late = took[len(took) // 2], took[int(len(took) * 0.99)]
-    print(
-        f"fire one tick with its lease, {processes} processes racing: "
-        f"p50 {middle * 1e3:.2f} ms, p99 {late * 1e3:.2f} ms, worst {took[-1] * 1e3:.1f} ms; ticks won by each: {[won for won, _ in answers]}"
-    )
+    won = [count for count, _ in answers]
+    print(f"fire one tick with its lease, {processes} racing: ticks won by each {won};")
+    print(f"  p50 {middle * 1e3:.2f} ms, p99 {late * 1e3:.2f} ms, worst {took[-1] * 1e3:.1f} ms")
 
 
 async def main(cases: list[str]) -> None:

@@ -11,7 +11,6 @@ from oncron._model import Claimed, ClaimSpec, RunRecord, RunState
 from oncron.stores.sqlite._rows import run_of
 from oncron.stores.sqlite._step import Step, listed
 
-
 Group = tuple[str, int]
 """A queue and a priority."""
 _LOWEST = -(1 << 63)

@@ -19,7 +19,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from oncron import _defaults as limits
 from oncron._clock import SECOND, boot_us
 from oncron.errors import StoreUnavailable, StoreUnsafe
 from oncron.stores.sqlite._errors import is_busy, translated
@@ -28,6 +27,8 @@ T = TypeVar("T")
 
 _OPS_PER_LOOK = 20_000
 """Virtual machine steps between two looks at the deadline: some milliseconds."""
+_TIDY_EVERY = 1000
+"""Changed rows between two checkpoints."""
 _TURN = (200, 1200)
 """Microseconds between two tries for the write lock. It does not grow: whoever waits longest
 has the same chance as the others, where SQLite's own handler starves them."""
@@ -54,12 +55,14 @@ class Lane:
         self._gone = threading.Event()
         self._ended: Future[None] = Future()
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._deadline = Deadline(0)
+        self._tidied_at = 0
         self._thread = threading.Thread(target=self._work, name="oncron-sqlite", daemon=True)
         self._thread.start()
         _lanes.add(self)
 
-    async def call(self, work: Callable[[sqlite3.Connection], T], within: int = limits.CALL_DEADLINE) -> T:
+    async def call(self, work: Callable[[sqlite3.Connection], T], within: int) -> T:
         """What `work` returns for the connection, run on the thread. Raises StoreError only,
         apart from errors of the work itself; StoreUnavailable once the time is up."""
         deadline = Deadline(within)
@@ -76,6 +79,9 @@ class Lane:
         except asyncio.CancelledError:
             deadline.until = 0
             raise
+
+    def is_gone(self) -> bool:
+        return self._gone.is_set()
 
     def leave(self) -> None:
         """Let the thread end after what it is doing, which is broken off where SQLite allows it."""
@@ -104,11 +110,24 @@ class Lane:
             if future.set_running_or_notify_cancel():
                 with self._working:
                     _settle(future, work)
+                    self._tidy()
             del item, future, work
         with self._working:
             self._close()
         self._refuse_rest()
         self._ended.set_result(None)
+
+    def _tidy(self) -> None:
+        """Move the log into the file when enough has come together, after the answer was given: a
+        commit that did it would be late. SQLite's own threshold, higher, stays as a backstop."""
+        connection = self._connection
+        if connection is None or connection.total_changes - self._tidied_at < _TIDY_EVERY:
+            return
+        self._tidied_at = connection.total_changes
+        try:
+            connection.execute("pragma wal_checkpoint(passive)")
+        except sqlite3.Error:
+            pass  # whoever writes next tries again
 
     def _refuse_rest(self) -> None:
         while not self._inbox.empty():
@@ -126,6 +145,12 @@ class Lane:
             raise translated(error, self.path) from error
 
     def _opened(self) -> sqlite3.Connection:
+        if self._connection is not None and _identity(self.path) != self._file:
+            self._close()
+            raise StoreUnavailable(
+                f"SQLite file {self.path}: was moved, removed or replaced while in use; the next call opens what is "
+                "there now. Stop all replicas before the file is exchanged"
+            )
         if self._connection is None:
             connection = _connect(self.path)
             connection.set_progress_handler(self._is_over, _OPS_PER_LOOK)
@@ -134,7 +159,8 @@ class Lane:
             except BaseException:
                 connection.close()
                 raise
-            self._connection = connection
+            self._connection, self._file = connection, _identity(self.path)
+            self._tidied_at = 0
         return self._connection
 
     def _is_over(self) -> bool:
@@ -177,7 +203,21 @@ def _settle(future: Future[object], work: Callable[[], object]) -> None:
         future.set_result(result)
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file the path means now. Never opens it: closing it would drop this process's locks."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _connect(path: Path) -> sqlite3.Connection:
+    if path in _open_at_fork:
+        raise StoreUnsafe(
+            f"SQLite file {path}: this process was forked while a call on the file was in flight, and shares its "
+            "parent's locks; start such processes by spawn"
+        )
     if sqlite3.sqlite_version_info < (3, 35):
         raise StoreUnsafe(f"SQLite {sqlite3.sqlite_version} is too old: oncron needs 3.35 or newer")
     return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
@@ -195,21 +235,34 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("pragma synchronous = full")  # what was acknowledged survives a power cut
     connection.execute("pragma temp_store = memory")
     connection.execute("pragma cache_size = -16000")
+    connection.execute("pragma wal_autocheckpoint = 8000")
     connection.execute("pragma journal_size_limit = 67108864")
 
 
 _lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
 _paused: list[Lane] = []
+_open_at_fork: set[Path] = set()
+"""In a child: files whose connection the parent could not close in time before the fork."""
 
 
 def _before_fork() -> None:
     # A connection that is open across a fork() lets the child share, and lose, the parent's locks.
-    _paused.extend(lane for lane in list(_lanes) if lane.pause())
+    _open_at_fork.clear()
+    for lane in list(_lanes):
+        if lane.pause():
+            _paused.append(lane)
+        elif not lane.is_gone():
+            _open_at_fork.add(lane.path)
 
 
-def _after_fork() -> None:
+def _resume() -> None:
     while _paused:
         _paused.pop().resume()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+def _after_fork_in_parent() -> None:
+    _open_at_fork.clear()
+    _resume()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_resume)

@@ -100,7 +100,7 @@ def boot_id() -> str:
     """What tells this machine since its start from every other: two containers on it agree."""
     for source in ("/proc/sys/kernel/random/boot_id", "/etc/machine-id"):
         try:
-            return Path(source).read_text(encoding="ascii").strip()
+            return Path(source).read_bytes().decode().strip()
         except OSError:
             continue  # not on this system: the next source
     return f"node-{uuid.getnode():x}"

@@ -24,6 +24,8 @@ class Activity:
     def __init__(self) -> None:
         self._wrote_at = -BUSY_FOR
         self._held: set[str] = set()
+        self.is_over = False
+        """The store was closed: nobody listens any more."""
 
     def wrote(self) -> None:
         self._wrote_at = boot_us()
@@ -43,12 +45,15 @@ class Activity:
 
 
 async def changes(path: Path, activity: Activity, data_version: Callable[[], Awaitable[int]]) -> AsyncIterator[None]:
-    """One item whenever others may have written. Raises StoreUnavailable if the file cannot be asked."""
+    """One item whenever others may have written. Ends when the store is closed; raises
+    StoreUnavailable if the file cannot be asked."""
     log = path.with_name(path.name + "-wal")
     seen, version = _status(log), await data_version()
     ask = False
     while True:
         await sleep_us(QUICK if activity.is_busy() else SLOW)
+        if activity.is_over:
+            return
         status = _status(log)
         # Once more after a change: two writes within one tick of the file system's clock look like one.
         ask, seen, again = status != seen, status, ask

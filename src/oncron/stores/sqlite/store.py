@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from oncron import _model as m
+from oncron import _defaults as limits, _model as m
 from oncron.errors import InvalidOption, SchemaOutdated
 from oncron.stores.sqlite import (
     _claim,
@@ -52,6 +52,7 @@ class SQLiteStore:
         self._where = f"SQLite file {self.path}"
         self._sql = statements(namespace)
         self._lane: Lane | None = None
+        self._within = limits.CALL_DEADLINE
         self._activity = _wakeups.Activity()
 
     # --- life cycle -----------------------------------------------------------------------------
@@ -59,6 +60,7 @@ class SQLiteStore:
     async def open(self) -> None:
         """Raises StoreUnsafe if the file cannot be written, is no database, cannot do write-ahead
         logging, or is in use by another machine."""
+        self._activity.is_over = False
         try:
             # A write that says nothing new: what cannot be written is found out now, not at the first tick.
             await self._write(lambda step: step.do("meta.now", now=step.now))
@@ -66,6 +68,7 @@ class SQLiteStore:
             pass  # no tables yet: `check` tells, `migrate` makes them
 
     async def close(self) -> None:
+        self._activity.is_over = True
         lane, self._lane = self._lane, None
         if lane is not None and lane.pid == os.getpid():
             await lane.end()
@@ -248,14 +251,14 @@ class SQLiteStore:
 
     async def _run(self, work: Callable[[sqlite3.Connection, Lane], T]) -> T:
         lane = self._current_lane()
-        return await lane.call(lambda connection: work(connection, lane))
+        return await lane.call(lambda connection: work(connection, lane), self._within)
 
     def _current_lane(self) -> Lane:
         lane = self._lane
         if lane is not None and lane.pid != os.getpid():
             _inherited.append(lane)
             lane = None
-        if lane is None:
+        if lane is None or lane.is_gone():
             lane = self._lane = Lane(self.path)
         return lane
 
