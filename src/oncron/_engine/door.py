@@ -67,6 +67,9 @@ class Door:
         self.clock = StoreClock()
         self._on_change = on_change
         self.up = True
+        self.answers = asyncio.Event()
+        """Set while the store answers, as far as is known: as `up`."""
+        self.answers.set()
         self.contact_since = boot_us()
         self.last_contact = boot_us()
 
@@ -125,6 +128,7 @@ class Door:
             self.clock.heard(sent, self.last_contact, now)
         if not self.up:
             self.up = True
+            self.answers.set()
             self.contact_since = self.last_contact
             self._on_change(True, "")
 
@@ -134,4 +138,5 @@ class Door:
             await self.store.reset()
         if self.up:
             self.up = False
+            self.answers.clear()
             self._on_change(False, str(error))

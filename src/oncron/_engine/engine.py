@@ -351,8 +351,20 @@ class _Replica:
                 log.exception("the %s loop failed and starts again", name)
             if boot_us() - began > _RESTART_CAP:
                 pause = _RESTART_FIRST
-            await sleep_us(pause // 2 + self._shards.own_hash % (pause // 2))
-            pause = min(pause * 2, _RESTART_CAP)
+            back = await self._rest(pause // 2 + self._shards.own_hash % (pause // 2))
+            pause = _RESTART_FIRST if back else min(pause * 2, _RESTART_CAP)
+
+    async def _rest(self, pause: int) -> bool:
+        """So long, or until a store that did not answer was heard by any loop: then True."""
+        if self._door.up:
+            await sleep_us(pause)
+            return False
+        try:
+            async with asyncio.timeout(pause / 1_000_000):
+                await self._door.answers.wait()
+        except TimeoutError:
+            return False
+        return True
 
     # --- looking and telling ----------------------------------------------------------
 
