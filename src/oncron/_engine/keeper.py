@@ -42,9 +42,14 @@ class Keeper:
         self._wall_minus_boot = wall_us() - boot_us()
         self._margin = settings.lease_for // 6
 
-    def trust(self, sent: int, lease_left: int) -> None:
-        """The store said at some moment after `sent` (boot clock) that the lease has this long to go."""
+    def trust(self, sent: int, lease_left: int) -> bool:
+        """The store said at some moment after `sent` (boot clock) that the lease has this long to go.
+        Whether it can be trusted now; if not, the next heartbeat comes at once."""
         self._trusted_until = max(self._trusted_until, sent + lease_left)
+        if self.doubtful:
+            self._beat.set()
+            return False
+        return True
 
     def beat_now(self) -> None:
         self._beat.set()
@@ -69,18 +74,17 @@ class Keeper:
                 if execution.progress is not None or execution.checkpoint is not None:
                     execution.reported = False
             raise
-        self.trust(sent, pulse.lease_until - pulse.now)
-        self._heard(pulse)
+        self._heard(pulse, sure=self.trust(sent, pulse.lease_until - pulse.now))
         return pulse
 
-    def _heard(self, pulse: Pulse) -> None:
+    def _heard(self, pulse: Pulse, *, sure: bool) -> None:
         for run_id in pulse.lost:
             self._worker.lose(run_id)
         for run_id in pulse.cancel:
             execution = self._worker.executions.get(run_id)
             if execution is not None and execution.stop_reason is None:
                 execution.ask_to_stop("cancelled")
-        for run in pulse.strays:
+        for run in pulse.strays if sure else ():
             self._worker.accept(run)
 
     async def run(self) -> None:

@@ -55,7 +55,7 @@ class Worker:
         tasks: Mapping[str, TaskSpec],
         executor: Executor,
         *,
-        trust: Callable[[int, int], None],
+        trust: Callable[[int, int], bool],
         tell_others: Callable[[], None],
         say: Say,
     ) -> None:
@@ -124,14 +124,17 @@ class Worker:
         return tuple(sorted(keys, key=lambda name: -keys[name]))
 
     def take(self, spec: ClaimSpec, runs: Iterable[RunRecord], sent: int, lease_left: int) -> None:
-        """The answer to a claim or a fire under this reservation (no runs if it failed)."""
+        """The answer to a claim or a fire under this reservation (no runs if it failed).
+
+        An answer that took so long that its lease may be over starts nothing: what is still this
+        worker's comes back with the next heartbeat, as a stray."""
         self._reserved -= spec.limit
         if not self._reserved:
             self.answered.set()
-        if lease_left > 0:
-            self._trust(sent, lease_left)
-        for run in runs:
-            self.accept(run)
+        sure = lease_left > 0 and self._trust(sent, lease_left)
+        if sure or not self.accepting:
+            for run in runs:
+                self.accept(run)
         self._wake.set()
 
     def accept(self, run: RunRecord) -> None:
@@ -151,11 +154,15 @@ class Worker:
         if spec is None or not self.accepting:
             self._record(released(run, "this worker cannot take it", started=False))
             return
-        task = asyncio.get_running_loop().create_task(self._execute(execution, spec))
+        before = self._running.get(run.id)
+        task = asyncio.get_running_loop().create_task(self._execute(execution, spec, before))
         self._running[run.id] = task
 
-    async def _execute(self, execution: Execution, spec: TaskSpec) -> None:
+    async def _execute(self, execution: Execution, spec: TaskSpec, before: asyncio.Task[None] | None) -> None:
         run = execution.run
+        if before is not None:
+            # The same run under a lease that was lost: it was told to stop, and two copies at once are one too many.
+            await asyncio.wait({before})
         try:
             outcome = await self._executor.run(execution, spec)
         except asyncio.CancelledError:
@@ -297,7 +304,7 @@ class Worker:
             self._let_go(execution)
             result = by_id.get(outcome.run_id)
             if result is not None:
-                freed = freed or result.freed
+                freed = freed or result.freed or self._is_limited(execution.run.task)
                 self._tell(execution, outcome, result)
                 self.due_at(result.due_at if result.state is RunState.PENDING else None)
         if freed:
@@ -305,6 +312,11 @@ class Worker:
         if any(outcome.enqueue for outcome in batch) or (freed and not self.free):
             self.due_at(0)
             self._tell_others()
+
+    def _is_limited(self, task: str) -> bool:
+        """Whether each end of a run may let another one of the task begin (`max_running`)."""
+        spec = self._tasks.get(task)
+        return spec is not None and spec.max_running is not None
 
     def _tell(self, execution: Execution, outcome: Outcome, result: FinishResult) -> None:
         run = execution.run

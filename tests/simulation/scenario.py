@@ -1,0 +1,254 @@
+"""A random story from a seed: schedules, weather, deaths, stops, steps of clocks, operators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from oncron._engine import registrar
+from oncron._model import Definition, Missed, NewRun, Overlap, RunFilter, new_run_id
+from oncron.triggers import Trigger, cron, daily, every, once
+from tests.simulation.fleet import Errors, Fleet, Replica
+from tests.simulation.network import Weather
+from tests.simulation.oracle import Oracle, Violation, WatchedStore
+from tests.simulation.world import SECOND, START, VirtualLoop, virtual_time
+
+FAST: list[Trigger] = [every(seconds=0.2), every(seconds=1), every(seconds=1.7), every(seconds=5)]
+SLOW: list[Trigger] = [
+    every(minutes=15),
+    every(minutes=1),
+    cron("*/7 * * * *"),
+    cron("* * * * *"),
+    daily(["00:10", "00:25", "03:00"]),
+    every(between=(20, 40)),
+    cron("30 0 * * *", timezone="Europe/Berlin"),
+    once(datetime(2026, 1, 1, 0, 5, tzinfo=UTC), datetime(2026, 1, 1, 0, 6, tzinfo=UTC)),
+]
+
+
+@dataclass
+class Told:
+    """What came of a story."""
+
+    steps: int
+    runs: int
+    executions: int
+    takeovers: int
+    callbacks: int
+
+
+def play(
+    seed: int,
+    *,
+    minutes: float | None = None,
+    calm: bool = False,
+    store: Callable[[Oracle, Callable[[], int]], WatchedStore] = WatchedStore,
+) -> Told:
+    """The story of this seed. Raises Violation with what the oracle found."""
+    errors = Errors()
+    logger = logging.getLogger("oncron")
+    logger.addHandler(errors)
+    quiet = logger.propagate
+    logger.propagate = False
+    try:
+        with virtual_time(seed) as loop:
+            story = Story(loop, seed, minutes=minutes, calm=calm, store=store)
+            loop.run_until_complete(story.told())
+            fleet = story.fleet
+            fleet.oracle.violations += [f"logged: {text}" for text in errors.found]
+            fleet.oracle.violations += [f"asyncio: {text}" for text in loop.complaints]
+            fleet.oracle.verdict(fleet.store)
+            return Told(
+                fleet.oracle.steps,
+                len(fleet.store._run_rows),
+                len(fleet.oracle.lines),
+                len(fleet.oracle.reaped),
+                loop.callbacks,
+            )
+    except Violation as violation:
+        raise Violation(f"seed {seed}: {violation}") from None
+    finally:
+        logger.removeHandler(errors)
+        logger.propagate = quiet
+
+
+class Story:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        seed: int,
+        *,
+        minutes: float | None,
+        calm: bool,
+        store: Callable[[Oracle, Callable[[], int]], WatchedStore],
+    ) -> None:
+        self.chance = chance = random.Random(f"story {seed}")
+        self.calm = calm
+        self.lease = chance.choice([1, 3, 6, 15]) * SECOND
+        self.length = minutes if minutes is not None else chance.choice([2, 4, 10])
+        self.fleet = Fleet(
+            loop,
+            seed,
+            replicas=chance.choice([1, 2, 3, 3, 5]),
+            lease_for=self.lease,
+            weather=Weather() if calm else self._weather(),
+            skews=(0, 0, 200_000, -3 * SECOND, 3600 * SECOND, -24 * 3600 * SECOND),
+            store=store,
+            concurrency=chance.choice([1, 3, 10]),
+        )
+        pool = SLOW + (FAST if self.length < 5 else FAST[2:])
+        self.fleet.definitions = [self._definition(f"s{k}", pool) for k in range(chance.randint(1, 6))]
+
+    def _weather(self) -> Weather:
+        chance = self.chance
+        bad = chance.choice([0, 0.002, 0.02, 0.1])
+        return Weather(
+            refused=bad * chance.random(),
+            answer_lost=bad * chance.random(),
+            stalled=bad * chance.random() / 3,
+            answered_late=bad * chance.random() / 3,
+            hint_lost=chance.choice([0, 0.5, 1]),
+            stall_for=3 * self.lease,
+            latency=chance.choice([300, 1500, 30_000]),
+        )
+
+    def _definition(self, name: str, pool: list[Trigger]) -> Definition:
+        chance = self.chance
+        return Definition(
+            name=name,
+            trigger=str(chance.choice(pool).bind(name)),
+            task=chance.choice(["quick", "quick", "slow", "moody", "stubborn"]),
+            missed=chance.choice(list(Missed)),
+            missed_within=chance.choice([None, None, 30 * SECOND]),
+            missed_limit=chance.choice([1, 5, 100]),
+            overlap=chance.choice(list(Overlap)),
+            jitter=chance.choice([0, 0, 3 * SECOND]),
+            end_at=chance.choice([None, None, None, START + 100 * SECOND]),
+            limit=chance.choice([None, None, None, 20]),
+            retries=chance.choice([0, 1, 3]),
+            retry_delay=chance.choice([0, SECOND]),
+            timeout=chance.choice([None, 3 * SECOND]),
+            unique=chance.choice([None, None, None, "the one"]),
+            priority=chance.choice([0, 0, 5]),
+        )
+
+    # --- the plot ---------------------------------------------------------------------
+
+    async def told(self) -> None:
+        fleet = self.fleet
+        fleet.boot()
+        end = fleet.loop.now_us + round(self.length * 60 * SECOND)
+        while fleet.loop.now_us < end and not fleet.oracle.violations:
+            await asyncio.sleep(self.chance.expovariate(1 / 5))
+            if not self.calm and self.chance.random() < 0.5:
+                self._misfortune(self.chance.choice(fleet.replicas))
+            if self.chance.random() < 0.5:
+                await self._operator()
+        await self._epilogue()
+
+    async def _epilogue(self) -> None:
+        """Everything heals; ticks go on for a while; then the schedules pause and all runs end."""
+        fleet = self.fleet
+        await fleet.heal()
+        await asyncio.sleep(4 * self.lease / SECOND + 30)
+        for name in [row.name for row in await fleet.desk(lambda store: store.schedules())]:
+            await fleet.desk(lambda store, name=name: registrar.pause(store, name))
+        await fleet.drain(3 * 3600)
+        for replica in fleet.replicas:
+            await replica.stop()
+
+    def _misfortune(self, replica: Replica) -> None:
+        chance, loop = self.chance, self.fleet.loop
+        if not replica.up or replica.process.stopped:
+            return
+        how_long = round(chance.choice([0.3, 1, 2, 4]) * self.lease * (0.5 + chance.random()))
+        match chance.randrange(7):
+            case 0:
+                replica.kill()
+                loop.at(how_long, self._boot, replica)
+            case 1:
+                process = replica.process
+                replica.freeze()
+                loop.at(how_long, self._go_on, replica, process)
+            case 2:
+                loop.create_task(self._restart(replica, how_long), context=loop.outside.copy())
+            case 3:
+                replica.link.cut = True
+                loop.at(how_long, self._join, replica)
+            case 4:
+                replica.process.wall_offset += chance.choice([-1, 1]) * chance.choice([SECOND, self.lease, 86400 * SECOND])
+            case 5 if chance.random() < 0.3:
+                for other in self.fleet.replicas:
+                    other.link.cut = True
+                    loop.at(how_long, self._join, other)
+            case _:
+                pass
+
+    def _boot(self, replica: Replica) -> None:
+        if not replica.up:
+            replica.boot()
+
+    def _go_on(self, replica: Replica, process: object) -> None:
+        if replica.process is process and replica.process.stopped:
+            replica.go_on()
+
+    def _join(self, replica: Replica) -> None:
+        replica.link.cut = False
+
+    async def _restart(self, replica: Replica, pause: int) -> None:
+        await replica.stop()
+        await asyncio.sleep(pause / SECOND)
+        self._boot(replica)
+
+    async def _operator(self) -> None:
+        fleet, chance = self.fleet, self.chance
+        rows = await fleet.desk(lambda store: store.schedules())
+        if not rows:
+            return
+        row = chance.choice(rows)
+        match chance.randrange(9):
+            case 0:
+                await fleet.desk(lambda store: registrar.pause(store, row.name, "by the operator"))
+            case 1 | 2:
+                await fleet.desk(lambda store: registrar.resume(store, row.name))
+            case 3:
+                self._redefine()
+            case 4:
+                run = NewRun(
+                    id=new_run_id(), task=row.definition.task, schedule=row.name, retries=row.definition.retries
+                )
+                await fleet.desk(lambda store: store.enqueue([run]))
+                await fleet.desk(lambda store: store.hint())
+            case 5:
+                run = NewRun(id=new_run_id(), task=chance.choice(["quick", "slow", "moody"]), unique="the one")
+                await fleet.desk(lambda store: store.enqueue([run]))
+            case 6 | 7:
+                runs = await fleet.desk(lambda store: store.runs(RunFilter(limit=20)))
+                if runs:
+                    run_id = chance.choice(runs).id
+                    if chance.random() < 0.5:
+                        await fleet.desk(lambda store: store.cancel(run_id))
+                    else:
+                        await fleet.desk(lambda store: store.retry(run_id))
+            case _:
+                at = fleet.loop.now_us - 60 * SECOND
+                await fleet.desk(lambda store: store.prune(ended_before=at, failed_before=at))
+
+    def _redefine(self) -> None:
+        """A deploy: one definition changes, and those that run declare it."""
+        fleet, chance = self.fleet, self.chance
+        at = chance.randrange(len(fleet.definitions))
+        old = fleet.definitions[at]
+        new = self._definition(old.name, SLOW + FAST[2:])
+        if chance.random() < 0.5:
+            new = replace(new, trigger=old.trigger, start_at=old.start_at, end_at=old.end_at)
+        fleet.definitions[at] = new
+        for replica in fleet.live():
+            if replica.engine.running:
+                replica.engine.changed()
