@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,11 +40,14 @@ def stranger(path: Path) -> sqlite3.Connection:
 
 async def child(script: str, *arguments: object, expect: int = 0) -> str:
     """What a Python process of its own prints. `expect` is its exit code, negative for a signal."""
-
-    def run() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", script, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False)
-
-    done = await asyncio.to_thread(run)
-    assert done.returncode == expect, done.stderr
-    return done.stdout
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, cwd=REPOSITORY)
+    try:
+        said, complaint = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == expect, complaint.decode()
+    return said.decode()
