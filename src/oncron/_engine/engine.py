@@ -104,7 +104,7 @@ class Engine:
                         await door.persist(lambda opened: opened.migrate(), 6 * limits.CALL_DEADLINE)
                     else:
                         await door.persist(lambda opened: opened.check(), limits.CALL_DEADLINE)
-                    await door.sync_clock()
+                    await door.keep_trying(door.sync_clock, limits.CALL_DEADLINE)
                 except BaseException:
                     await store.close()
                     raise
@@ -315,7 +315,7 @@ class _Replica:
 
     async def start(self) -> None:
         await self._door.keep_trying(self._keeper.once, limits.CALL_DEADLINE)
-        await self._declare_all()
+        await self._door.keep_trying(self._declare_all, limits.CALL_DEADLINE)
         self._engine.say("worker.started")
         self.worker.accepting = self._runs_worker
         self._spawn("keeper", self._keeper.run)
@@ -434,7 +434,11 @@ class _Replica:
         while True:
             await self._declare.wait()
             self._declare.clear()
-            await self._declare_all()
+            try:
+                await self._declare_all()
+            except BaseException:
+                self._declare.set()  # not declared yet: the loop starts again and does it then
+                raise
             self._scheduler.look_again()
             self.worker.due_at(0)
 
