@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, waiting
@@ -46,7 +46,7 @@ class Connection:
         """Raises psycopg.Error. The caller bounds the time."""
         line = await _Line.connect(**address.parameters, autocommit=True, prepare_threshold=None)
         line.adapters.register_loader("json", _Raw)
-        return cls(cast("_Line", line), generation)
+        return cls(line, generation)
 
     def literal(self, value: str | bytes | int | None) -> bytes:
         """The value as an SQL literal."""

@@ -48,7 +48,8 @@ def not_reached(error: BaseException, where: str) -> StoreError:
 
 def timed_out(where: str, seconds: float) -> StoreError:
     return StoreUnavailable(
-        f"{where} did not answer within {seconds:g} s; whether the step was done is unknown: repeat it with the same ids"
+        f"{where} did not answer within {seconds:g} s; whether the step was done is unknown: "
+        "repeat it with the same ids"
     )
 
 

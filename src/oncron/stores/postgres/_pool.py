@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import psycopg
@@ -23,7 +23,7 @@ class Pool:
         self._generation = 0
 
     @asynccontextmanager
-    async def connection(self, until: float) -> AsyncIterator[Connection]:
+    async def connection(self, until: float) -> AsyncGenerator[Connection]:
         """A connection for one step. Raises StoreUnavailable if there is none before the loop's time `until`."""
         try:
             async with asyncio.timeout_at(until):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from importlib.resources import files
+from typing import Any
 
-import psycopg
 from psycopg import errors as pg
 
 from oncron._defaults import CALL_DEADLINE
-from oncron.errors import SchemaOutdated, SchemaTooNew, StoreError
+from oncron.errors import SchemaOutdated, SchemaTooNew
 from oncron.stores import _sql
 from oncron.stores.postgres import _errors
 from oncron.stores.postgres._connection import Connection
@@ -44,10 +44,11 @@ class Schema:
                 "(or check the database and the namespace)"
             )
         major, minor, functions = await self._version(connection, until)
-        if (major, minor) < (MAJOR, len(self._migrations)) or (minor == len(self._migrations) and functions != self._digest):
+        newest = len(self._migrations)
+        if (major, minor) < (MAJOR, newest) or (minor == newest and functions != self._digest):
             raise SchemaOutdated(
                 f"{self._where}: schema {self._namespace!r} has version {major}.{minor}, this release needs "
-                f"{MAJOR}.{len(self._migrations)}; run `oncron migrate`"
+                f"{MAJOR}.{newest} as of this build; run `oncron migrate`"
             )
 
     async def migrate(self, connection: Connection) -> None:
@@ -59,7 +60,7 @@ class Schema:
             if not schema:
                 await self._run("schema.create", connection, until)
             await self._run("schema.path", connection, until)
-            major, minor, functions = await self._version(connection, until) if installed else (MAJOR, 0, "")
+            _, minor, functions = await self._version(connection, until) if installed else (MAJOR, 0, "")
             await self._upgrade(connection, until, minor, functions)
         except pg.InsufficientPrivilege as error:
             raise _errors.not_allowed(error, self._where, f"write oncron's schema {self._namespace!r}") from error
@@ -95,7 +96,7 @@ class Schema:
             )
         return major, minor, functions
 
-    async def _run(self, query: str, connection: Connection, until: float, **values: object) -> tuple[object, ...]:
+    async def _run(self, query: str, connection: Connection, until: float, **values: object) -> tuple[Any, ...]:
         values = {"schema": self._quoted, "literal": connection.literal(self._namespace).decode(), **values}
         rows = await connection.send(self._queries[query].format(**values).encode(), until=until)
         return rows[0] if rows else ()

@@ -19,9 +19,9 @@ from oncron._model import (
     ClaimSpec,
     Due,
     EnqueueResult,
-    Fired,
     FinishResult,
     FinishStatus,
+    Fired,
     FireOutcome,
     FirePlan,
     FireResult,
@@ -123,6 +123,7 @@ def _new_schedule(change: Change, now: int) -> ScheduleRecord:
 
 class Chunk(msgspec.Struct):
     places: list[int]
+    function: str
     payload: bytes
 
 
@@ -161,7 +162,10 @@ class FireBatch:
             return None
         plans, places = self._plans, self._chunks.pop()
         places.sort(key=lambda place: plans[place].name)
-        return Chunk(places, encode([_plan(plans[place]) for place in places]))
+        rows = [_plan(plans[place]) for place in places]
+        if len(rows) == 1 and rows[0]["n"] == 1 and not rows[0]["more"]:
+            return Chunk(places, "fire_one", encode(rows[0]))
+        return Chunk(places, "fire", encode(rows))
 
     def stop(self) -> None:
         self._chunks.clear()
@@ -181,9 +185,7 @@ class FireBatch:
                 self._results[places[result.name]] = result
 
     def fired(self, now: int) -> Fired:
-        return Fired(
-            results=tuple(self._results), now=now, leases=tuple(self._leases), lease_until=self._lease_until
-        )
+        return Fired(results=tuple(self._results), now=now, leases=tuple(self._leases), lease_until=self._lease_until)
 
 
 def _by_round(plans: Sequence[FirePlan]) -> list[list[int]]:

@@ -20,7 +20,7 @@ _DEADLINE_S = CALL_DEADLINE / 1_000_000
 
 
 async def wakeups(address: Address, queries: dict[str, str], quoted: str) -> AsyncIterator[None]:
-    """Yields when it listens, and at each notification. Raises StoreUnavailable when the connection is
+    """Yields at each notification. Raises StoreUnavailable when the connection is
     lost, NotSupported behind a pooler, which lets no notification through."""
     loop = asyncio.get_running_loop()
     connection = await connected(address, loop.time() + _DEADLINE_S)
@@ -29,7 +29,6 @@ async def wakeups(address: Address, queries: dict[str, str], quoted: str) -> Asy
         await _refuse_pooler(connection, queries, address)
         await _ask(connection, queries["listen"].format(schema=quoted))
         loop.add_reader(connection.socket, readable.set)
-        yield  # what was hinted at before is not known: look once
         while True:
             if await _waited(readable):
                 if connection.notified():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -26,7 +26,8 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}  # pyright: ignore
+        pairs = cast("dict[Any, Any]", value).items()
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in pairs}
     if isinstance(value, list | tuple):
-        return [_without_surrogates(item) for item in value]  # pyright: ignore
+        return [_without_surrogates(item) for item in cast("list[Any]", value)]
     return value

@@ -23,8 +23,8 @@ from oncron._model import (
     ClaimSpec,
     Due,
     EnqueueResult,
-    Fired,
     FinishResult,
+    Fired,
     FirePlan,
     NewRun,
     Outcome,
@@ -154,7 +154,7 @@ class PostgresStore(Reads):
     async def _fire_lane(self, batch: _steps.FireBatch, claim: ClaimSpec | None, fire_id: str, now: int | None) -> None:
         while (chunk := batch.take()) is not None:
             spec = None if claim is None else _wire.encode(batch.remaining(claim))
-            batch.note(chunk, await self._step("fire", chunk.payload, spec, fire_id, now, pool=self._firing))
+            batch.note(chunk, await self._step(chunk.function, chunk.payload, spec, fire_id, now, pool=self._firing))
 
     async def _now_or(self, now: int | None) -> int:
         return await self.now() if now is None else now
@@ -214,7 +214,14 @@ class PostgresStore(Reads):
             raise _no_run(run_id)
         return _steps.retried(answer)
 
-    async def prune(self, *, ended_before: int, failed_before: int, limit: int = 1000, now: int | None = None) -> int:
+    async def prune(
+        self,
+        *,
+        ended_before: int,
+        failed_before: int,
+        limit: int = 1000,
+        now: int | None = None,  # noqa: ARG002 - the caller says what is old
+    ) -> int:
         return int(await self._step("prune", ended_before, failed_before, limit))
 
     # --- waking up ------------------------------------------------------------------------

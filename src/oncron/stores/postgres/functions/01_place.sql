@@ -1,4 +1,9 @@
 -- What several steps share. Functions without settings of their own run under those of their caller.
+--
+-- Plans are cached, and the first may be made while the tables are empty or their statistics old. Then
+-- the planner finds it cheaper to read a whole index than to look rows up one by one, and stays with
+-- that. So look-ups are written `key = any(array[x])`, here and in all functions: of that the planner
+-- can make nothing but an index scan on the key, driven by x; no merge, no hash, no other order.
 
 -- The store's clock in microseconds, or the instant that a test gives.
 create or replace function store_now(p_now bigint) returns bigint
@@ -103,10 +108,10 @@ begin
         cross join lateral (
             select r.id from runs r where r.schedule = s.name and r.parked order by r.line, r.created_at, r.id limit 1
         ) n
-        where not exists (
-            select from runs h
-            where h.schedule = s.name and h.serial and not h.parked and h.state in ('pending', 'running')
-        ));
+        where (
+            select true from runs h
+            where h.schedule = s.name and h.serial and not h.parked and h.state in ('pending', 'running') limit 1
+        ) is null);
     if cardinality(v_next) > 0 then
         return query
             update runs r set parked = false where r.id = any(v_next) returning r.schedule, r.state, r.due_at;

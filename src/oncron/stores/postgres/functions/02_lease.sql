@@ -14,20 +14,20 @@ begin
             from runs where id = any(p_ids) and schedule is not null group by schedule
         ), moved as (
             update cursors c set last_token = greatest(c.last_token + 1, t.least, p_now) + t.n - 1
-            from taken t where c.name = t.schedule
+            from taken t where c.name = any(array[t.schedule])
             returning c.name, c.last_token - t.n as before
         )
         select jsonb_object_agg(name, before) into v_tokens from moved;
     end if;
     with picked as (
         select u.id, u.place, row_number() over (partition by r.schedule order by u.place) as nth
-        from unnest(p_ids) with ordinality as u(id, place) join runs r on r.id = u.id
+        from unnest(p_ids) with ordinality as u(id, place) join runs r on r.id = any(array[u.id])
     ), leased as (
         update runs r
         set state = 'running', attempt = r.attempt + 1, started_at = coalesce(r.started_at, p_now),
             worker = p_claim->>'worker', claim_id = p_claim->>'claim_id', outcome = null,
             token = coalesce((v_tokens->>r.schedule)::bigint + p.nth, greatest(r.token + 1, p_now))
-        from picked p where r.id = p.id
+        from picked p where r.id = any(array[p.id])
         returning p.place, to_json(r) as run
     )
     select json_agg(run order by place) into v_runs from leased;

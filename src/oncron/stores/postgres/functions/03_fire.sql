@@ -18,8 +18,6 @@ as $$
 declare
     v_now bigint := store_now(p_now);
     v_count bigint := jsonb_array_length(p_plans);
-    -- A plan that comes alone is leased as it is inserted: one row version less on the way to its start.
-    v_alone boolean := v_count = 1 and coalesce((p_claim->>'limit')::bigint, 0) > 0;
     v_tasks text[];
     v_queues text[];
     v_moved bigint;
@@ -29,7 +27,6 @@ declare
     v_dues bigint[];
     v_catchups boolean[];
     v_missed bigint[];
-    v_tokens bigint[];
     v_slow text[];
     v_created uuid[] := '{}';
     v_leases jsonb := '[]';
@@ -42,22 +39,20 @@ begin
         update cursors c
         set cursor = p.cursor, fire_id = p_fire_id, fire_result = null,
             created_count = c.created_count + p.n,
-            next_at = case when c.created_count + p.n >= c.run_limit then null else p.next_at end,
-            last_token = case when v_alone and p.n > 0 then greatest(c.last_token + 1, v_now) else c.last_token end
+            next_at = case when c.created_count + p.n >= c.run_limit then null else p.next_at end
         from jsonb_to_recordset(p_plans) as p(
             name text, revision bigint, seen bigint, cursor bigint, next_at bigint, n bigint,
             id uuid, tick bigint, due_at bigint, catchup boolean, missed bigint, more boolean)
-        where c.name = p.name and c.status = 'active' and c.revision = p.revision and c.cursor = p.seen
+        where c.name = any(array[p.name]) and c.status = 'active' and c.revision = p.revision and c.cursor = p.seen
             and p.cursor <= v_now
-        returning c.name, c.last_token, p.n, p.id, p.tick, p.due_at, p.catchup, p.missed, p.more,
+        returning c.name, p.n, p.id, p.tick, p.due_at, p.catchup, p.missed, p.more,
             p.n = 1 and not p.more and (c.run_limit is null or c.created_count <= c.run_limit) as plain
     )
     select count(*), array_agg(name) filter (where plain), array_agg(id) filter (where plain),
         array_agg(tick) filter (where plain), array_agg(due_at) filter (where plain),
         array_agg(catchup) filter (where plain), array_agg(missed) filter (where plain),
-        array_agg(last_token) filter (where plain),
         coalesce(array_agg(name) filter (where not plain and (n > 0 or more)), '{}')
-    into v_moved, v_plain, v_ids, v_ticks, v_dues, v_catchups, v_missed, v_tokens, v_slow
+    into v_moved, v_plain, v_ids, v_ticks, v_dues, v_catchups, v_missed, v_slow
     from moved;
 
     if p_claim is not null then
@@ -71,31 +66,21 @@ begin
     if v_plain is not null then
         with placed as (
             insert into runs (id, task, schedule, tick, args, queue, priority, due_at, created_at, retries, retry_delay,
-                timeout, serial, is_catchup, missed_count, state, attempt, started_at, worker, claim_id, token)
+                timeout, serial, is_catchup, missed_count)
             select u.id, s.task, u.name, u.tick, s.args, s.queue, s.priority, u.due_at, v_now, s.retries, s.retry_delay,
-                s.timeout, s.overlap <> 'allow', u.catchup, u.missed,
-                case when l.now then 'running' else 'pending' end, case when l.now then 1 else 0 end,
-                case when l.now then v_now end, case when l.now then p_claim->>'worker' end,
-                case when l.now then p_claim->>'claim_id' end, case when l.now then u.token else 0 end
-            from unnest(v_plain, v_ids, v_ticks, v_dues, v_catchups, v_missed, v_tokens)
-                as u(name, id, tick, due_at, catchup, missed, token)
-            join schedules s on s.name = u.name
-            cross join lateral (
-                select v_alone and u.due_at <= v_now and s.task = any(v_tasks)
-                    and (v_queues is null or s.queue = any(v_queues))
-                    and not exists (select from jsonb_array_elements(p_claim->'max_running') m where m->>0 = s.task) as now
-            ) l
-            where s.unique_key is null and (s.overlap = 'allow' or not exists (
-                select from runs r
-                where r.schedule = u.name and r.serial and not r.parked and r.state in ('pending', 'running')))
+                s.timeout, s.overlap <> 'allow', u.catchup, u.missed
+            from unnest(v_plain, v_ids, v_ticks, v_dues, v_catchups, v_missed)
+                as u(name, id, tick, due_at, catchup, missed)
+            join schedules s on s.name = any(array[u.name])
+            where s.unique_key is null and (s.overlap = 'allow' or (
+                select true from runs r
+                where r.schedule = u.name and r.serial and not r.parked and r.state in ('pending', 'running') limit 1
+                ) is null)
             on conflict (id) do nothing
-            returning id, state, to_json(runs) as run
+            returning id
         )
-        select coalesce(array_agg(id) filter (where state = 'pending'), '{}'),
-            v_leases || coalesce(jsonb_agg(run) filter (where state = 'running'), '[]')
-        into v_created, v_leases
-        from placed;
-        if cardinality(v_created) < cardinality(v_plain) and not (v_alone and jsonb_array_length(v_leases) = 1) then
+        select coalesce(array_agg(id), '{}') into v_created from placed;
+        if cardinality(v_created) < cardinality(v_plain) then
             v_slow := v_slow || array(
                 select u.name from unnest(v_plain, v_ids) as u(name, id)
                 where u.id not in (select unnest(v_created)));
@@ -105,7 +90,7 @@ begin
     if cardinality(v_slow) > 0 then
         -- Unique keys in one order for everybody: an insert waits for another's of the same key.
         for v_plan in
-            select p.plan from jsonb_array_elements(p_plans) as p(plan) join schedules s on s.name = p.plan->>'name'
+            select p.plan from jsonb_array_elements(p_plans) as p(plan) join schedules s on s.name = any(array[p.plan->>'name'])
             where p.plan->>'name' in (select unnest(v_slow)) order by s.unique_key nulls first, s.name
         loop
             v_created := v_created || place_plan(v_plan.plan, v_now);
@@ -125,6 +110,80 @@ begin
         end if;
     end if;
     return json_build_object('now', v_now, 'lease_until', v_until, 'leases', v_leases, 'odd', coalesce(v_odd, '[]'));
+end $$;
+
+-- The same for one plan of one tick without gaps, which is what most calls are: no sets, and a run that
+-- may start at once is leased as it is inserted, one row version less on its way.
+create or replace function fire_one(p_plan jsonb, p_claim jsonb, p_fire_id text, p_now bigint default null)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_now bigint := store_now(p_now);
+    v_name text := p_plan->>'name';
+    v_id uuid := p_plan->>'id';
+    v_cursor bigint := p_plan->>'cursor';
+    v_due_at bigint := p_plan->>'due_at';
+    c record;
+    s record;
+    v_at_once boolean := false;
+    v_run json;
+    v_created uuid[] := '{}';
+    v_leases json := '[]';
+    v_odd json := '[]';
+    v_until bigint := 0;
+begin
+    update cursors k
+    set cursor = v_cursor, fire_id = p_fire_id, fire_result = null, created_count = k.created_count + 1,
+        next_at = case when k.created_count + 1 >= k.run_limit then null else (p_plan->>'next_at')::bigint end,
+        last_token = case when p_claim is null then k.last_token else greatest(k.last_token + 1, v_now) end
+    where k.name = v_name and k.status = 'active' and k.revision = (p_plan->>'revision')::bigint
+        and k.cursor = (p_plan->>'seen')::bigint and v_cursor <= v_now
+    returning k.last_token, k.run_limit is null or k.created_count <= k.run_limit as within_limit into c;
+    if not found then
+        if p_claim is not null then
+            v_leases := still_held(jsonb_build_array(p_plan), p_claim, p_fire_id)::json;
+        end if;
+        v_odd := odd_results(jsonb_build_array(p_plan), p_fire_id);
+    else
+        select k.*, (
+            select true from runs r
+            where r.schedule = v_name and r.serial and not r.parked and r.state in ('pending', 'running') limit 1) as taken
+        into s from schedules k where k.name = v_name;
+        if c.within_limit and s.unique_key is null and (s.taken is null or s.overlap = 'allow') then
+            if p_claim is not null and v_due_at <= v_now then
+                v_at_once := (p_claim->'tasks') ? s.task and (p_claim->>'limit')::bigint > 0
+                    and (jsonb_typeof(p_claim->'queues') = 'null' or (p_claim->'queues') ? s.queue)
+                    and jsonb_array_length(p_claim->'max_running') = 0;
+            end if;
+            insert into runs (id, task, schedule, tick, args, queue, priority, due_at, created_at, retries, retry_delay,
+                timeout, serial, is_catchup, missed_count, state, attempt, started_at, worker, claim_id, token)
+            values (v_id, s.task, v_name, (p_plan->>'tick')::bigint, s.args, s.queue, s.priority, v_due_at, v_now,
+                s.retries, s.retry_delay, s.timeout, s.overlap <> 'allow', (p_plan->>'catchup')::boolean,
+                (p_plan->>'missed')::bigint, case when v_at_once then 'running' else 'pending' end, v_at_once::int,
+                case when v_at_once then v_now end, case when v_at_once then p_claim->>'worker' end,
+                case when v_at_once then p_claim->>'claim_id' end, case when v_at_once then c.last_token else 0 end)
+            on conflict (id) do nothing
+            returning case when v_at_once then to_json(runs) end into v_run;
+            v_created := case when found then array[v_id] else '{}' end;
+        end if;
+        if cardinality(v_created) = 0 then
+            v_created := place_plan(p_plan, v_now);
+            v_odd := odd_results(jsonb_build_array(p_plan), p_fire_id);
+        end if;
+        if v_run is not null then
+            v_leases := json_build_array(v_run);
+        elsif p_claim is not null and cardinality(v_created) > 0 and (p_claim->>'limit')::bigint > 0 then
+            v_leases := lease(among(v_created, p_claim, array(select jsonb_array_elements_text(p_claim->'tasks')),
+                queues_of(p_claim), v_now), p_claim, v_now);
+        end if;
+    end if;
+    if json_array_length(v_leases) > 0 then
+        v_until := renew(p_claim->>'worker', (p_claim->>'lease_for')::bigint, v_now);
+    end if;
+    return json_build_object('now', v_now, 'lease_until', v_until, 'leases', coalesce(v_leases, '[]'),
+        'odd', coalesce(v_odd, '[]'));
 end $$;
 
 -- One plan whose cursor has moved, tick by tick: several ticks, gaps, a limit, a unique key or a
@@ -202,7 +261,7 @@ begin
     return (
         select json_agg(coalesce(o.fired, json_build_object('name', p.name, 'outcome', o.outcome)))
         from jsonb_to_recordset(p_plans) as p(name text, revision bigint, seen bigint, cursor bigint)
-        left join cursors c on c.name = p.name
+        left join cursors c on c.name = any(array[p.name])
         cross join lateral (
             select case when repeated then c.fire_result::json end as fired,
                 case when repeated then 'fired'
@@ -224,7 +283,7 @@ begin
         where r.worker = p_claim->>'worker' and r.state = 'running' and r.claim_id = p_claim->>'claim_id'
             and r.id in (
                 select (t->>'id')::uuid from jsonb_array_elements(p_plans) p
-                join cursors c on c.name = p->>'name' and c.fire_id = p_fire_id and c.cursor = (p->>'cursor')::bigint
+                join cursors c on c.name = any(array[p->>'name']) and c.fire_id = p_fire_id and c.cursor = (p->>'cursor')::bigint
                     and c.revision = (p->>'revision')::bigint
                 cross join lateral jsonb_array_elements(coalesce(p->'ticks', jsonb_build_array(p))) t)
     );
@@ -245,7 +304,7 @@ begin
         select id from (
             select r.id, r.task, row_number() over (order by array_position(p_queues, r.queue), r.order_key, r.due_at, r.id) as place,
                 row_number() over (partition by r.task order by array_position(p_queues, r.queue), r.order_key, r.due_at, r.id) as nth
-            from unnest(p_ids) as u(id) join runs r on r.id = u.id
+            from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id])
             where r.state = 'pending' and not r.parked and r.due_at <= p_now and r.task = any(p_tasks)
                 and (p_queues is null or r.queue = any(p_queues))
         ) x

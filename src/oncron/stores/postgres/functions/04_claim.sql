@@ -95,7 +95,7 @@ begin
         v_ids := v_ids || v_more;
     end loop;
     if v_shares is not null then
-        v_ids := array(select r.id from unnest(v_ids) as u(id) join runs r on r.id = u.id
+        v_ids := array(select r.id from unnest(v_ids) as u(id) join runs r on r.id = any(array[u.id])
                        order by r.order_key, r.due_at, r.id);
     end if;
     return v_ids;
@@ -113,7 +113,7 @@ begin
     for v_limited in select key as task, value::bigint as n from jsonb_each_text(p_room) where key = any(p_tasks) and value::bigint > 0 loop
         v_ids := v_ids || ready(array[v_limited.task], p_queues, least(v_limited.n, p_limit), p_now);
     end loop;
-    return array(select r.id from unnest(v_ids) as u(id) join runs r on r.id = u.id
+    return array(select r.id from unnest(v_ids) as u(id) join runs r on r.id = any(array[u.id])
                  order by array_position(p_queues, r.queue), r.order_key, r.due_at, r.id limit p_limit);
 end $$;
 
@@ -134,7 +134,7 @@ begin
         return p_ids;
     end if;
     return array(
-        select u.id from unnest(p_ids) with ordinality as u(id, place) join runs r on r.id = u.id
+        select u.id from unnest(p_ids) with ordinality as u(id, place) join runs r on r.id = any(array[u.id])
         where r.schedule is null or r.schedule in (select unnest(v_locked)) order by u.place);
 end $$;
 

@@ -51,7 +51,7 @@ begin
         from jsonb_to_recordset(p_outcomes) as o(
             run_id uuid, token bigint, kind text, result text, error text, reason text, delay bigint,
             retry_delay bigint, spend_attempt boolean, progress text, checkpoint text)
-        where r.id = o.run_id and r.token = o.token and r.token > 0 and r.outcome is null
+        where r.id = any(array[o.run_id]) and r.token = o.token and r.token > 0 and r.outcome is null
         returning r.id, r.schedule, r.serial, r.ended_at is null as again, r.outcome as kind, o.kind as asked
     )
     select coalesce(array_agg(id), '{}'), coalesce(array_agg(id) filter (where kind <> asked), '{}'),
@@ -96,7 +96,7 @@ begin
                      else r.outcome end as state,
                 case when r.token = k.token and r.outcome in ('retry', 'released') then r.due_at end as due_at
             from jsonb_to_recordset(p_outcomes) as k(run_id uuid, token bigint)
-            left join runs r on r.id = k.run_id
+            left join runs r on r.id = any(array[k.run_id])
         ) o
         where o.status <> 'recorded' or o.run_id in (select unnest(v_surprising)) or o.run_id in (select unnest(v_freeing))
     ));

@@ -110,7 +110,7 @@ declare
         order by r.id for no key update);
     v_head uuid;
 begin
-    select r.id into v_head from unnest(v_open) as u(id) join runs r on r.id = u.id
+    select r.id into v_head from unnest(v_open) as u(id) join runs r on r.id = any(array[u.id])
     order by r.state <> 'running', r.attempt = 0, coalesce(r.tick, r.created_at), r.created_at, r.id limit 1;
     update runs r set serial = p_serial, parked = p_serial and r.id <> v_head where r.id = any(v_open);
 end $$;

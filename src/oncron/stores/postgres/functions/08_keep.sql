@@ -25,7 +25,7 @@ begin
         update runs r
         set progress = coalesce(p.progress, r.progress), checkpoint = coalesce(p.checkpoint, r.checkpoint)
         from jsonb_to_recordset(p_reports) as p(run_id uuid, token bigint, progress text, checkpoint text)
-        where r.id = p.run_id and r.id = any(array(
+        where r.id = any(array[p.run_id]) and r.id = any(array(
             select f.id from runs f where f.id in (select (q->>'run_id')::uuid from jsonb_array_elements(p_reports) q)
             order by f.id for no key update skip locked))
             and r.token = p.token and r.worker = v_me and r.outcome is null;
@@ -35,10 +35,10 @@ begin
         'lost', coalesce((
             select json_agg(h->>0) from jsonb_array_elements(p_held) h
             where not exists (
-                select from runs r where r.id = (h->>0)::uuid and r.token = (h->>1)::bigint and r.worker = v_me
+                select from runs r where r.id = any(array[(h->>0)::uuid]) and r.token = (h->>1)::bigint and r.worker = v_me
                     and r.outcome is null)), '[]'),
         'cancel', coalesce((
-            select json_agg(h->>0) from jsonb_array_elements(p_held) h join runs r on r.id = (h->>0)::uuid
+            select json_agg(h->>0) from jsonb_array_elements(p_held) h join runs r on r.id = any(array[(h->>0)::uuid])
             where r.token = (h->>1)::bigint and r.worker = v_me and r.outcome is null and r.cancel_requested), '[]'),
         'strays', coalesce((
             select json_agg(to_json(r)) from runs r
