@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -102,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A name that the terminal cannot spell is shown escaped; it does not end the command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    # What the library logs is for replicas; a command says what it has to say itself.
+    logging.getLogger("oncron").addHandler(logging.NullHandler())
     code = _call(arguments)
     try:
         sys.stdout.flush()
@@ -118,13 +121,13 @@ def _call(arguments: Sequence[str] | None) -> int:
         return 2
     except click.ClickException as error:
         _say(_where(error), error.format_message())
-        return 2
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # Whoever read the output has seen enough of it.
+        # Whoever read the output has seen enough of it; click leaves the same way.
         _forget_stdout()
-        return 0
+        return 1
     except Exception as error:  # noqa: BLE001 - told apart, and raised again unless a user can mend it
         return _failed(error)
     return code if isinstance(code, int) else 0

@@ -80,8 +80,11 @@ class Verdict:
             "duplicates": len(self.duplicates),
             "missed": len(self.missed),
             "takeovers": len(self.takeovers),
-            "lateness_ms": {"p50": percentile_ms(self.lateness_us, 50), "p99": percentile_ms(self.lateness_us, 99)},
+            "lateness_ms": {"p50": self.lateness_ms(50), "p99": self.lateness_ms(99)},
         }
+
+    def lateness_ms(self, percent: float) -> float | None:
+        return percentile_ms(self.lateness_us, percent)
 
 
 def write(line: Line) -> bytes:

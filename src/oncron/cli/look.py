@@ -127,13 +127,12 @@ def next_command(target: Target, schedule: str | None, count: int, as_json: bool
         )
         return
     render.table(
-        ["UTC", "", "LOCAL", "ZONE", "SCHEDULE"],
+        ["UTC", "", "LOCAL", "+SCHEDULE"],
         [
             (
                 render.utc(tick),
                 render.away(tick, now),
-                "" if zone == "UTC" else render.local(tick, zone),
-                zone,
+                "" if zone == "UTC" else render.on_the_wall(tick, zone),
                 name if status in ("active", "declared") else f"{name} ({status})",
             )
             for tick, name, zone, status in found

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -47,7 +48,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str 
         grid.add_column(columns[at].removeprefix("+"), overflow="fold", no_wrap=not columns[at].startswith("+"))
     for row in cells:
         grid.add_row(*(row[at] for at in kept))
+    if sys.stdout.isatty():
+        _fit(grid, console())
     put(grid)
+
+
+def _fit(grid: Table, terminal: Console) -> None:
+    """On too narrow a terminal everything wraps: nothing is cut off."""
+    unbounded = terminal.options.update(max_width=_WIDE)
+    if Measurement.get(terminal, unbounded, grid).minimum > terminal.width:
+        for column in grid.columns:
+            column.no_wrap = False
 
 
 def fields(pairs: Iterable[tuple[str, Cell]]) -> None:
@@ -68,7 +79,7 @@ def lines(texts: Iterable[str], *, style: str = "") -> None:
 
 def put(what: Table | Text) -> None:
     if sys.stdout.isatty():
-        console().print(what)
+        console().print(what, crop=False)
         return
     # rich pads every cell of a column to one width; a pipe gets the lines without the blanks at their end.
     quiet = Console(width=_WIDE, highlight=False, markup=False, emoji=False, color_system=None)
@@ -107,6 +118,12 @@ def local(instant: int, zone: str) -> str:
     sign, minutes = "-" if offset < 0 else "+", abs(offset) // 60
     shown = _naive(from_us(instant + offset * SECOND))
     return f"{shown.replace('T', ' ')}{sign}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def on_the_wall(instant: int, zone: str) -> str:
+    """`Mon 05:00 Europe/Berlin`: what the clocks of the zone show."""
+    shown = from_us(instant + load_zone(zone).offset_at(instant // SECOND) * SECOND)
+    return f"{shown:%a %H:%M}{f':{shown:%S}' if shown.second else ''} {zone}"
 
 
 def away(instant: int, now: int) -> str:

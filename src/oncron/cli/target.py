@@ -20,7 +20,7 @@ from oncron._app import Oncron
 from oncron._registry import Declared
 from oncron._store import ReadableStore
 from oncron._task import Task
-from oncron.errors import DefinitionError, OncronError
+from oncron.errors import OncronError
 
 T = TypeVar("T")
 
@@ -56,6 +56,20 @@ class Target:
         """The store's clock; the machine's until the store was asked."""
         return _inside(self.app)._life.engine.now_us()
 
+    async def reach(self) -> None:
+        """Find out at once whether the store can be used: the app itself would wait for it to come back.
+
+        Raises StoreError."""
+        store = _inside(self.app)._open()
+        try:
+            await store.open()
+        finally:
+            await store.close()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        _inside(self.app)._life.engine.close()
+
     async def ask(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
         """What a read of the store answers."""
         return await _inside(self.app)._desk.ask(work)
@@ -78,6 +92,8 @@ def _inside(app: Oncron) -> Any:
 
 class ImportFailed(click.ClickException):
     """The target's own code raised while it was imported; `error` is what."""
+
+    exit_code = 2
 
     def __init__(self, message: str, error: BaseException) -> None:
         self.error = error
@@ -104,7 +120,11 @@ def takes_target(*arguments: str, optional: str = "") -> Callable[[Callable[...,
                 raise click.UsageError("--namespace goes with --store; a TARGET has its own")
             target = load(found.target) if found.target is not None else bare(found.store or "", namespace)
             values = [*found.values, *[None] * (len(names) - len(found.values))]
-            return command(target, **dict(zip(names, values, strict=True)), **options)
+            try:
+                target.app.sync(target.reach())
+                return command(target, **dict(zip(names, values, strict=True)), **options)
+            finally:
+                target.close()
 
         return wrapped
 
@@ -238,8 +258,3 @@ def _apps(module: ModuleType) -> dict[str, Oncron]:
 def _hint(module: ModuleType) -> str:
     names = [f"{module.__name__}:{name}" for name in _apps(module)]
     return f"write {' or '.join(names)}" if names else "make one there: app = Oncron(...)"
-
-
-def is_definition_error(error: BaseException) -> bool:
-    """Whether importing failed because of what the code defines, which `check` reports as a finding."""
-    return isinstance(error, ImportFailed) and isinstance(error.error, DefinitionError)

@@ -1,0 +1,201 @@
+"""`oncron demo`: real replicas on one store, one of them killed; the ledger tells how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from oncron import Oncron
+from oncron._clock import SECOND, boot_us, sleep_us
+from oncron.cli import render
+from oncron.cli.demo_picture import Picture, picture
+from oncron.cli.demo_replicas import PERIODS, DemoFailed, Place, Replica, Replicas
+from oncron.cli.demo_store import place
+from oncron.cli.ledger import Grid, Line, Verdict, judge, open_runs
+from oncron.cli.target import Target
+
+_LOOK_EVERY = 50_000
+_START_WITHIN = 60 * SECOND
+_KILL_WITHIN = 15 * SECOND
+_DRAIN_WITHIN = 60 * SECOND
+_STOP_WITHIN = 20 * SECOND
+_HELD_FOR = 150_000
+"""How long the victim has held its run when it is killed."""
+_QUIET_FOR = 70_000
+
+
+@click.command("demo")
+@click.option("--store", metavar="URL", help="Where the replicas meet.  [default: a temporary SQLite file]")
+@click.option("--replicas", type=click.IntRange(2, 9), default=3, show_default=True, help="How many processes.")
+@click.option("--seconds", type=click.FloatRange(3, 3600), default=20, show_default=True, help="For how long.")
+@click.option("--ledger", "kept", type=click.Path(dir_okay=False, path_type=Path), help="Keep the ledger in this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary alone, as one line of JSON.")
+def demo_command(store: str | None, replicas: int, seconds: float, kept: Path | None, as_json: bool) -> int:
+    """Start real replica processes on one store, kill one by SIGKILL while it holds a run, and count.
+
+    Schedules of 200 ms and of one second tick in every replica. Their tasks append to a ledger when
+    they start and when they end; the summary is counted from it, whatever the store says. In a given
+    store the demo uses a namespace of its own, which it removes. Exits 1 on a duplicate or a missed tick.
+    """
+    out = sys.stderr if as_json else sys.stdout
+    with place(store) as where:
+        verdict, story = asyncio.run(_until_terminated(where, replicas, round(seconds * SECOND), out))
+        if kept is not None:
+            shutil.copyfile(where.ledger, kept)
+    if as_json:
+        for fault in verdict.faults:
+            print(fault, file=sys.stderr)
+        print(json.dumps(verdict.summary()))
+    else:
+        _tell(verdict, story)
+    return 0 if verdict.clean else 1
+
+
+async def _until_terminated(where: Place, replicas: int, duration: int, out: TextIO) -> tuple[Verdict, list[str]]:
+    """SIGTERM ends a demo as Ctrl-C does: replicas stopped, namespace removed."""
+    task = asyncio.ensure_future(_Demo(where, replicas, duration, out).carry_out())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+@dataclass
+class _Killed:
+    replica: Replica
+    held: Line
+    at: int
+
+
+class _Demo:
+    def __init__(self, where: Place, replicas: int, duration: int, out: TextIO) -> None:
+        self._where, self._number, self._duration, self._out = where, replicas, duration, out
+        self._target = Target(Oncron(where.store, namespace=where.namespace), where.store, in_code=False)
+        self._app = self._target.app
+        self._began = 0
+
+    async def carry_out(self) -> tuple[Verdict, list[str]]:
+        """Raises StoreError, DemoFailed."""
+        await self._app.migrate()
+        with Replicas(self._where, self._number) as replicas, picture(PERIODS, self._out) as shown:
+            await self._all_there(replicas, shown)
+            since = await self._resume_all()
+            killed = await self._tick(replicas, shown)
+            until = await self._pause_all()
+            await self._drained(replicas, shown)
+            await replicas.stop(_STOP_WITHIN)
+            shown.show(self._where.lines(), self._elapsed)
+        lines = self._where.lines()
+        grids = {name: Grid(every=period, after=since, until=until[name]) for name, period in PERIODS.items()}
+        return judge(lines, grids), _story(lines, killed)
+
+    @property
+    def _elapsed(self) -> int:
+        return boot_us() - self._began
+
+    # --- the acts -------------------------------------------------------------------------
+
+    async def _all_there(self, replicas: Replicas, shown: Picture) -> None:
+        """Until every replica is in the store. The schedules are paused until then."""
+        shown.say(f"{self._number} replicas start, each with the same {len(PERIODS)} schedules ...")
+        until = boot_us() + _START_WITHIN
+        while len((await self._app.stats()).workers) < self._number:
+            replicas.check()
+            if boot_us() > until:
+                raise DemoFailed(f"the replicas did not start within {_START_WITHIN / SECOND:g} s")
+            await sleep_us(_LOOK_EVERY)
+
+    async def _resume_all(self) -> int:
+        """The instant of the store's clock from which every schedule ticks."""
+        self._began = boot_us()
+        for name in PERIODS:
+            await self._app.resume(name)
+        return await self._target.ask(lambda store: store.now())
+
+    async def _tick(self, replicas: Replicas, shown: Picture) -> _Killed:
+        """Let them tick; after a third of the time kill one that holds a run."""
+        killed: _Killed | None = None
+        while self._elapsed < self._duration or killed is None:
+            replicas.check()
+            lines = self._where.lines()
+            shown.show(lines, self._elapsed)
+            if killed is None and self._elapsed > self._duration // 3:
+                killed = await self._kill_one(replicas, lines)
+                if killed is not None:
+                    shown.say(
+                        f"{self._elapsed / SECOND:5.1f} s  SIGKILL to replica {killed.replica.name}, which holds the "
+                        f"run of {killed.held.schedule} at {render.utc(killed.held.tick)}"
+                    )
+                elif self._elapsed > self._duration + _KILL_WITHIN:
+                    raise DemoFailed("no replica held a run of the slow schedule long enough to be killed")
+            await sleep_us(_LOOK_EVERY if killed is not None else _LOOK_EVERY // 2)
+        return killed
+
+    async def _kill_one(self, replicas: Replicas, lines: Sequence[Line]) -> _Killed | None:
+        """Kill a replica in the middle of a slow run, and of nothing else: one that has written its end
+        but not yet told the store would rightly run again (at least once), and prove nothing."""
+        now = self._target.now_us()
+        into_tick = now % min(PERIODS.values())
+        if not _QUIET_FOR <= into_tick <= min(PERIODS.values()) - _QUIET_FOR:
+            return None
+        still_open = open_runs(lines).values()
+        for replica in replicas.living:
+            mine = [line for line in still_open if line.worker == replica.name]
+            recent = any(line.worker == replica.name and line.at > now - _QUIET_FOR for line in lines[-100:])
+            if len(mine) == 1 and mine[0].schedule == "slow" and now - mine[0].at > _HELD_FOR and not recent:
+                replica.kill()
+                return _Killed(replica, mine[0], now)
+        return None
+
+    async def _pause_all(self) -> dict[str, int]:
+        """No more ticks; the last tick of each schedule that has to run."""
+        for name in PERIODS:
+            await self._app.pause(name)
+        return {schedule.name: schedule.record.cursor for schedule in await self._app.schedules()}
+
+    async def _drained(self, replicas: Replicas, shown: Picture) -> None:
+        """Until no run is open; that of the killed replica among them."""
+        until = boot_us() + _DRAIN_WITHIN
+        while boot_us() < until:
+            runs = (await self._app.stats()).runs
+            if not runs.get("pending", 0) and not runs.get("running", 0):
+                return
+            replicas.check()
+            shown.show(self._where.lines(), self._elapsed)
+            await sleep_us(_LOOK_EVERY)
+        shown.say(f"runs are still open {_DRAIN_WITHIN / SECOND:g} s after the last tick; they count as missed")
+
+
+def _story(lines: Sequence[Line], killed: _Killed) -> list[str]:
+    """What became of the run that the killed replica held."""
+    starts = [line for line in lines if line.run == killed.held.run and line.what == "start"]
+    told = f"Replica {killed.replica.name} was killed while it held the run of {killed.held.schedule}"
+    if len(starts) < 2:
+        return [f"{told}; nobody took it over."]
+    after = render.span(starts[1].at - killed.at)
+    return [f"{told}; replica {starts[1].worker} took it over {after} later, as attempt {starts[1].attempt}."]
+
+
+def _tell(verdict: Verdict, story: Sequence[str]) -> None:
+    figures = verdict.summary()
+    p50, p99 = verdict.lateness_ms(50), verdict.lateness_ms(99)
+    render.lines(["", *story])
+    render.lines([f"Lateness by the store's clock: p50 {p50} ms, p99 {p99} ms."])
+    render.lines(
+        [
+            "Counted from the ledger: "
+            + ", ".join(f"{figures[what]} {what}" for what in ("ticks", "runs", "duplicates", "missed", "takeovers"))
+            + "."
+        ]
+    )
+    render.lines(verdict.faults, style="red")
