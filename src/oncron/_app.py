@@ -29,6 +29,7 @@ from oncron._listeners import Listeners, checked_pattern
 from oncron._operations import Operations
 from oncron._registry import Declared, Registry
 from oncron._task import (
+    TakesAnything,
     Task,
     TaskDecorator,
     _AsyncContextTask,  # pyright: ignore[reportPrivateUsage] - they keep type errors readable
@@ -111,7 +112,13 @@ class Oncron(Operations):
 
     # --- declare ----------------------------------------------------------------------
 
-    # The overloads overlap on purpose: the first that fits is taken, and the context comes first.
+    # The overloads overlap on purpose: the first that fits is taken, so the order is part of the meaning.
+    @overload
+    def task(  # pyright: ignore[reportOverlappingOverload]
+        self, fn: TakesAnything[P, Coroutine[Any, Any, R]], /, **options: Unpack[check.TaskOptions]
+    ) -> _AsyncTask[P, R]: ...
+    @overload
+    def task(self, fn: TakesAnything[P, R], /, **options: Unpack[check.TaskOptions]) -> _SyncTask[P, R]: ...
     @overload
     def task(  # pyright: ignore[reportOverlappingOverload]
         self,

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from signal import Signals
 from typing import Any, Literal
@@ -85,23 +85,14 @@ class Life:
             if lifespan is not None:
                 self._lifespan = Lifespan(lifespan)
                 state(await self._lifespan.enter())
-            await self._start_engine(scheduler=scheduler, worker=worker, user_loop=self.user_loop)
+            start = self.engine.start(scheduler=scheduler, worker=worker, user_loop=self.user_loop)
+            await self._to_the_end(start, then=self.engine.stop)
         except BaseException:
             self._phase, self.user_loop = before, None
             await self._leave_lifespan()
             await in_thread(self.engine.close)
             raise
         self._phase = "running"
-
-    async def _start_engine(self, *, scheduler: bool, worker: bool, user_loop: asyncio.AbstractEventLoop) -> None:
-        """A cancellation meets the engine started or not, never half-way: loops would be left running."""
-        starting = asyncio.ensure_future(self.engine.start(scheduler=scheduler, worker=worker, user_loop=user_loop))
-        try:
-            await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            await asyncio.wait({starting})
-            await self.engine.stop()
-            raise
 
     async def stop(self) -> None:
         """Nothing happens unless running; a second call waits for the first."""
@@ -116,7 +107,7 @@ class Life:
             await asyncio.shield(asyncio.wrap_future(ended))
             return
         try:
-            await self.engine.stop()
+            await self._to_the_end(self.engine.stop())
             await self._leave_lifespan()
             if not await in_thread(lambda: self._listeners.flush(_FLUSH_WITHIN)):
                 log.warning("a listener is still busy; what it has not heard yet is dropped")
@@ -149,6 +140,20 @@ class Life:
                 await done.wait()
             finally:
                 await self.stop()
+
+    async def _to_the_end(
+        self, work: Coroutine[Any, Any, None], then: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
+        """`work`, which a cancellation hurries but does not break off: loops left half-way would run on."""
+        doing = asyncio.ensure_future(work)
+        try:
+            await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            self.engine.hurry()
+            await asyncio.wait({doing})
+            if then is not None:
+                await then()
+            raise
 
     async def _leave_lifespan(self) -> None:
         lifespan, self._lifespan = self._lifespan, None

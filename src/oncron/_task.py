@@ -236,14 +236,34 @@ class _AsyncContextTask(Task[P, R]):
 
 
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
+R_co = TypeVar("R_co", covariant=True, default=Any)
+
+
+class _NoContext: ...
+
+
+class TakesAnything(Protocol[P, R_co]):
+    """A function whose first parameter is Any or object: it would take a RunContext, but does not ask for one.
+    Only such a function also takes a first argument of a type that nobody knows."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, first: _NoContext, /, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class TaskDecorator(Protocol):
     """What `@app.task(...)` and `@app.schedule(...)` answer."""
 
-    # The overloads overlap on purpose: the first that fits is taken, the context comes first.
+    # The overloads overlap on purpose: the first that fits is taken, so the order is part of the meaning.
     @overload
     def __call__(self, fn: AnyTask, /) -> AnyTask: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def __call__(  # pyright: ignore[reportOverlappingOverload]
+        self, fn: TakesAnything[P, Coroutine[Any, Any, R]], /
+    ) -> _AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, fn: TakesAnything[P, R], /) -> _SyncTask[P, R]: ...
     @overload
     def __call__(  # pyright: ignore[reportOverlappingOverload]
         self, fn: Callable[Concatenate[RunContext[Any], P], Coroutine[Any, Any, R]], /

@@ -106,6 +106,21 @@ def alarm(event: Event) -> None:
 async def log(event: Event) -> None: ...
 
 
+@app.task
+def keep(payload: Any, label: str = "") -> int:
+    return len(label)
+
+
+@app.schedule(every(minutes=1), args={"thing": 1})
+async def keep_later(thing: object) -> int:
+    return 1
+
+
+@app.task
+def by_keyword(*, n: int) -> int:
+    return n
+
+
 class Service:
     def sweep(self, days: int) -> int:
         return days
@@ -128,6 +143,10 @@ async def main() -> None:
     assert_type(await ship.options(at=datetime.now(UTC)).enqueue(order_id=3), Run[Order])
     assert_type(await charge(Order(1, [])), int)
     assert_type(report.enqueue_sync("day"), Run[str])
+    assert_type(await keep.enqueue(payload={}, label="x"), Run[int])
+    assert_type(await keep_later.enqueue(thing=3), Run[int])
+    assert_type(await keep_later(3), int)
+    assert_type(await by_keyword.enqueue(n=3), Run[int])
     assert_type(await report.enqueue_many([{"kind": "a"}, {"kind": "b"}]), list[Run[str]])
     assert_type(sweep(3), int)
     assert_type(await sweep.enqueue(days=3), Run[int])

@@ -229,6 +229,31 @@ async def test_a_start_that_is_cancelled_leaves_nothing_running(app: Oncron, whe
         assert await (await where.enqueue()).wait(10)
 
 
+async def test_a_stop_that_is_cancelled_hurries_but_still_stops(make_app: Callable[..., Oncron]) -> None:
+    app = make_app(stop_within=60)
+    cancelled, running = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def forever() -> None:
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    await app.start()
+    run = await forever.enqueue()
+    await running.wait()
+    stopping = asyncio.ensure_future(app.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(stopping, 10)
+    assert cancelled.is_set()
+    assert not app._engine().running
+    assert (await app.get_run(run.id)).state == "pending"
+
+
 async def test_a_replica_may_only_schedule_or_only_work(make_app: Callable[..., Oncron]) -> None:
     ran = asyncio.Event()
     scheduler, worker = make_app(), make_app()
