@@ -10,7 +10,7 @@ from oncron._model import Gap, Poll, RunFilter, RunRecord, RunState, Stats, Work
 from oncron.stores.sqlite._claim import next_due, waiting_groups
 from oncron.stores.sqlite._rows import gap_of, run_of, worker_of
 from oncron.stores.sqlite._step import Step, listed
-from oncron.stores.sqlite._workers import DROPPED_AFTER
+from oncron.stores.sqlite._workers import DROPPED_AFTER, expired_holders
 
 _OVERDUE_AFTER = 60 * SECOND
 _NEWEST = (1 << 63) - 1
@@ -26,7 +26,7 @@ def poll(step: Step, tasks: Sequence[str], queues: Sequence[str] | None, version
         next_tick_at=step.value("poll.next_tick"),
         next_due_at=next_due(step, tasks, groups),
         workers=tuple(worker.id for worker in workers(step) if _is_firing(worker, step.now)),
-        expired=bool(droppable or step.rows("reap.expired", now=step.now, limit=1)),
+        expired=bool(droppable or expired_holders(step)),
     )
 
 

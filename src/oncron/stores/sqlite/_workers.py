@@ -54,7 +54,8 @@ def leave(step: Step, worker: str) -> None:
 
 
 def reap(step: Step, limit: int) -> Reaped:
-    expired = [run_of(row) for row in step.rows("reap.expired", now=step.now, limit=limit)]
+    holders = expired_holders(step)
+    expired = [run_of(row) for row in step.rows("reap.runs", workers=listed(holders), limit=limit)] if holders else []
     if expired:
         sheet = Sheet(step)
         sheet.load_open_of(sorted({run.schedule for run in expired if run.schedule is not None}))
@@ -65,6 +66,11 @@ def reap(step: Step, limit: int) -> Reaped:
     step.each("worker.drop", [(worker,) for worker in dropped])
     step.do("worker.forget")
     return Reaped(runs=tuple(expired), workers=tuple(dropped))
+
+
+def expired_holders(step: Step) -> list[str]:
+    """Workers that hold runs without a live lease."""
+    return [row[0] for row in step.rows("reap.holders", now=step.now)]
 
 
 def _take_away(sheet: Sheet, run: RunRecord) -> RunRecord:

@@ -289,11 +289,24 @@ order by id;
 -- One of them.
 delete from {ns}_workers where id = ?;
 
--- name: reap.expired
--- Running runs whose worker's lease has ended, or that has none (G8).
-select {run} from {ns}_runs r
-left join {ns}_workers w on w.id = r.worker
-where r.state = 'running' and (w.id is null or w.lease_until <= :now)
+-- name: reap.holders
+-- Workers that hold runs though their lease has ended, or that have none (G8). Jumps from worker to
+-- worker in the index, whatever each of them holds.
+with recursive holder (worker) as (
+    select min(worker) from {ns}_runs where state = 'running'
+    union all
+    select (select min(worker) from {ns}_runs where state = 'running' and worker > holder.worker)
+    from holder where holder.worker is not null
+)
+select h.worker from holder h
+left join {ns}_workers w on w.id = h.worker
+where h.worker is not null and (w.id is null or w.lease_until <= :now);
+
+-- name: reap.runs
+-- What these workers hold.
+select {run} from json_each(:workers) j
+cross join {ns}_runs r on r.worker = j.value
+where r.state = 'running'
 limit :limit;
 
 -- name: run.prune
@@ -375,9 +388,11 @@ select status, count(*) from {ns}_cursors group by status;
 select state, count(*) from {ns}_runs where ended_at is not null group by state;
 
 -- name: stats.running
+-- Held runs, from the index alone.
 select count(*) from {ns}_runs where state = 'running';
 
 -- name: stats.open
+-- Open runs, from the index alone: those that are not held are pending.
 select count(*) from {ns}_runs where ended_at is null;
 
 -- name: stats.overdue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -52,6 +53,7 @@ class SQLiteStore:
         self._where = f"SQLite file {self.path}"
         self._sql = statements(namespace)
         self._lane: Lane | None = None
+        self._choosing = threading.Lock()
         self._within = limits.CALL_DEADLINE
         self._activity = _wakeups.Activity()
 
@@ -254,6 +256,10 @@ class SQLiteStore:
         return await lane.call(lambda connection: work(connection, lane), self._within)
 
     def _current_lane(self) -> Lane:
+        with self._choosing:
+            return self._chosen_lane()
+
+    def _chosen_lane(self) -> Lane:
         lane = self._lane
         if lane is not None and lane.pid != os.getpid():
             _inherited.append(lane)
