@@ -74,10 +74,10 @@ class Keeper:
                 if execution.progress is not None or execution.checkpoint is not None:
                     execution.reported = False
             raise
-        self._heard(pulse, sure=self.trust(sent, pulse.lease_until - pulse.now))
+        self._heard(pulse, sent, sure=self.trust(sent, pulse.lease_until - pulse.now))
         return pulse
 
-    def _heard(self, pulse: Pulse, *, sure: bool) -> None:
+    def _heard(self, pulse: Pulse, sent: int, *, sure: bool) -> None:
         for run_id in pulse.lost:
             self._worker.lose(run_id)
         for run_id in pulse.cancel:
@@ -85,7 +85,7 @@ class Keeper:
             if execution is not None and execution.stop_reason is None:
                 execution.ask_to_stop("cancelled")
         for run in pulse.strays if sure else ():
-            self._worker.accept(run)
+            self._worker.accept(run, sent)
 
     async def run(self) -> None:
         """Every third of a lease while anything is held, every twenty seconds when idle."""

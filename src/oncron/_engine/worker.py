@@ -34,6 +34,8 @@ log = logging.getLogger("oncron.worker")
 
 Say = Callable[..., None]
 _BATCH = 500
+_REMEMBERED = 60 * limits.SECOND
+"""How long ended runs are known; a process may be stopped that long while an answer waits for it."""
 _SKIPPED_LOCKED = 20_000
 """A claim that found due runs but got none met locks of others: again after this."""
 
@@ -134,12 +136,14 @@ class Worker:
         sure = lease_left > 0 and self._trust(sent, lease_left)
         if sure or not self.accepting:
             for run in runs:
-                self.accept(run)
+                self.accept(run, sent)
         self._wake.set()
 
-    def accept(self, run: RunRecord) -> None:
+    def accept(self, run: RunRecord, sent: int) -> None:
         """Start a leased run, once per token: the same lease may be told by claim, by a repetition
-        and as a stray."""
+        and as a stray. `sent` is when this replica asked (boot clock)."""
+        if boot_us() - sent > _REMEMBERED:
+            return  # it may have ended here and been forgotten; if not, a heartbeat brings it back
         held = self.executions.get(run.id)
         if (run.id, run.token) in self._ended or (held is not None and held.run.token >= run.token):
             return
@@ -333,7 +337,7 @@ class Worker:
 
     def forget_old(self) -> None:
         """Drop the memory of ends that no late answer can still be about."""
-        before = boot_us() - 60 * limits.SECOND
+        before = boot_us() - _REMEMBERED
         self._ended = {key: at for key, at in self._ended.items() if at > before}
 
     def wind_down(self) -> None:
