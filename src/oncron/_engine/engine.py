@@ -66,6 +66,8 @@ class Engine:
         self._opening: asyncio.Lock | None = None
         self._replica: _Replica | None = None
         self._hurry = False
+        self._hinted = False
+        self._hinting: asyncio.Future[None] | None = None
 
     # --- the thread -------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ class Engine:
         loop.call_soon_threadsafe(loop.stop)
 
     async def _close(self) -> None:
-        door, self._door, self._opening = self._door, None, None
+        door, self._door, self._opening, self._hinting = self._door, None, None, None
         if door is not None:
             await door.store.close()
 
@@ -195,9 +197,16 @@ class Engine:
             self._replica.look()
             self._replica.tell_others()
         elif self._door is not None:
-            door = self._door
-            task = asyncio.ensure_future(door(lambda store: store.hint()))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._hinted = True
+            if self._hinting is None or self._hinting.done():
+                self._hinting = asyncio.ensure_future(self._tell(self._door))
+
+    async def _tell(self, door: Door) -> None:
+        """One hint on its way at a time: a producer that enqueues fast does not hint as often."""
+        while self._hinted:
+            self._hinted = False
+            with contextlib.suppress(StoreError):
+                await door(lambda store: store.hint())
 
     def say(
         self,
@@ -402,7 +411,7 @@ class _Replica:
         if self._version is not None and poll.version != self._version:
             self._scheduler.look_again()
         self._version = poll.version
-        if self._shards.meet(frozenset(poll.workers)):
+        if self._shards.meet(frozenset(poll.workers), boot_us()):
             self._scheduler.regroup()
         if poll.expired:
             self._janitor.something_expired()

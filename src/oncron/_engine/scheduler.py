@@ -48,6 +48,8 @@ _LOOK_SPREAD = 10_000
 _CROWD = 100
 _LOOK_PER_DUE = 100
 """When more than a crowd is due, once more so much later for each of them."""
+_SUSPECT_FOR = 10 * limits.SECOND
+"""How long a first replica that did not come is passed over; then it is tried again."""
 _SPIN = 1_300
 """An event loop wakes up to a millisecond late (its timers are in whole milliseconds): it is
 woken this much early and the rest is slept in the thread itself."""
@@ -277,6 +279,7 @@ class Scheduler:
                 heapq.heappush(self._heap, (entry.wake_at, entry.row.name))
 
     def _passed_by_another(self, entry: Entry, now: int) -> None:
+        self._shards.came(entry.row.name)
         next_at = next_tick(entry.row.definition, entry.trigger, now)
         if next_at is None or next_at > now + _HORIZON:
             del self._agenda[entry.row.name]
@@ -330,9 +333,12 @@ class Scheduler:
 
     def _settle(self, chunk: list[tuple[Entry, FirePlan]], fired: Fired) -> None:
         created = 0
+        taken_over: list[str] = []
         for (entry, made), result in zip(chunk, fired.results, strict=True):
             if result.outcome is FireOutcome.FIRED:
                 created += result.created
+                if not entry.mine:
+                    taken_over.append(made.name)
                 entry.cursor, entry.exact = made.new_cursor, True
                 self._advance(entry, made.next_at, fired.now)
                 self._tell(made, result)
@@ -343,6 +349,8 @@ class Scheduler:
                 self._put(entry)
         if created > len(fired.leases):
             self._left_due()
+        if taken_over and self._shards.absent(taken_over, boot_us() + _SUSPECT_FOR):
+            self.regroup()
 
     def _advance(self, entry: Entry, next_at: int | None, now: int) -> None:
         if next_at is None or next_at > now + _HORIZON:
