@@ -123,6 +123,8 @@ class Fleet:
         self.ledger = self.home / "ledger.jsonl"
         self.ledger.touch()
         self.replicas = [Replica(self, f"r{n}", offset) for n, offset in enumerate(self.offsets)]
+        self.app = Oncron(self.url)
+        """For asking and enqueueing: it is never started, so it fires and executes nothing."""
 
     @contextmanager
     def running(self, within: float = 30) -> Iterator[Fleet]:
@@ -138,6 +140,7 @@ class Fleet:
                 if replica.alive:
                     replica.signal(signal.SIGKILL)
                     replica.wait(10)
+            self.app._life.engine.close()
 
     def add(self, name: str, offset: float = 0) -> Replica:
         """One more replica, started."""
@@ -251,15 +254,14 @@ class Fleet:
 
     def _pause(self) -> Mapping[str, int]:
         """Until when each schedule's ticks were promised: the instant before it was paused."""
-        app = Oncron(self.url)
         promised: dict[str, int] = {}
 
         async def go() -> None:
-            for schedule in await app.schedules():
+            for schedule in await self.app.schedules():
                 promised[schedule.name] = machine_us()
-                await app.pause(schedule.name)
+                await self.app.pause(schedule.name)
 
-        app.sync(go())
+        self.app.sync(go())
         return promised
 
     def _open(self) -> int:

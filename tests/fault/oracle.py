@@ -6,6 +6,7 @@ microseconds of the machine's clock, which is the stores' clock too: they run on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -68,8 +69,8 @@ class Findings:
     """The store's records say other things than the ledger."""
     ticks: int = 0
     takeovers: int = 0
-    repeated_ends: int = 0
-    """Second ends with an excuse: the worker was killed or held up after the task's last line and before
+    repeated_ends: Counter[str] = field(default_factory=Counter[str])
+    """Second ends with an excuse, by the fault that is it: it came after the task's last line and before
     the store had heard of it. At least once, as promised."""
     lateness_us: list[int] = field(default_factory=list)
 
@@ -82,7 +83,7 @@ class Findings:
         return (
             f"{self.ticks} ticks: extra {len(self.extra)}, missing {len(self.missing)}, early {len(self.early)}, "
             f"two holders {len(self.two_holders)}, records that disagree {len(self.disagreement)}; "
-            f"take-overs {self.takeovers}, repeated ends {self.repeated_ends}; late {late}"
+            f"take-overs {self.takeovers}, repeated ends {self.repeated_ends.total()} {dict(self.repeated_ends) or ''}; late {late}"
         )
 
     def __str__(self) -> str:
@@ -166,18 +167,19 @@ def _take_over(found: Findings, evidence: Evidence, before: _Execution, after: _
     first, second = before.start, after.start
     name = f"{_shown(first.schedule, first.tick)} run {first.run}: {first.worker} (token {first.token})"
     until = max(first.at, second.at)
-    caused = any(d.touches(first.worker, first.at, until) for d in evidence.disturbances)
+    causes = [d for d in evidence.disturbances if d.touches(first.worker, first.at, until)]
     if second.attempt <= first.attempt:
         found.two_holders.append(f"two holders: {name} attempt {first.attempt}, then attempt {second.attempt}")
-    if not caused:
+    if not causes:
         found.two_holders.append(
             f"two holders: {name} was undisturbed when {second.worker} (token {second.token}) started "
             f"{(second.at - first.at) / 1e6:.3f} s later; "
             + ("it had not ended" if before.end is None else f"it ended after {(before.end.at - first.at) / 1e6:.3f} s")
         )
     if before.end is not None and after.end is not None:
-        if caused:
-            found.repeated_ends += 1
+        if causes:
+            # What was done to this very worker explains it best.
+            found.repeated_ends[min(causes, key=lambda d: d.worker == EVERYBODY).kind] += 1
         else:
             found.extra.append(f"extra: {name} ended, and {second.worker} ended the run again")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from oncron import Oncron
 from oncron._model import RunState
 from tests.fault import faults
 from tests.fault.fleet import Fleet, Load, Replica
@@ -34,7 +33,7 @@ def fleet(url: str, tmp_path: Path) -> Iterator[Fleet]:
 
 def test_sigterm_ends_a_replica_in_time_whatever_it_is_doing(fleet: Fleet):
     """B147, with 0 and 1 running job, in a coroutine and in a thread, that end in time and that do not."""
-    app = Oncron(fleet.url)
+    app = fleet.app
 
     def busy_with(task: str, seconds: float) -> tuple[Replica, str]:
         replica = fleet.add(f"{task}-{seconds}")
