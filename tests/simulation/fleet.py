@@ -102,6 +102,8 @@ class Fleet:
         store: Callable[[Oracle, Callable[[], int]], WatchedStore] = WatchedStore,
         concurrency: int = 10,
         bodies: dict[str, Body] | None = None,
+        max_running: dict[str, int] | None = None,
+        queues: tuple[str, ...] | dict[str, int] | None = None,
     ) -> None:
         self.loop, self.seed = loop, seed
         self.chance = random.Random(f"fleet {seed}")
@@ -109,7 +111,8 @@ class Fleet:
         self.skews = skews
         self.oracle = Oracle(lambda: loop.now_us)
         self.store = store(self.oracle, lambda: loop.now_us)
-        self.settings = Settings(concurrency=concurrency, lease_for=lease_for, stop_within=5 * SECOND)
+        self.settings = Settings(concurrency=concurrency, lease_for=lease_for, stop_within=5 * SECOND, queues=queues)
+        self.max_running = max_running or {}
         self.definitions: list[Definition] = []
         self.bodies = {"quick": quick, "slow": slow, "moody": moody, STUBBORN: slow} if bodies is None else bodies
         self.events: dict[str, int] = {}
@@ -146,6 +149,7 @@ class Fleet:
             prepare=prepare,
             encode=lambda _value: None,
             backoff=lambda attempt, _seed: attempt * SECOND,
+            max_running=self.max_running.get(name),
             on_doubt="continue" if name == STUBBORN else "stop",
         )
 

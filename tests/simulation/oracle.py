@@ -190,6 +190,9 @@ class Oracle:
                 if run.token <= self._last_token.get(owner, 0):
                     self.say("G5", f"{_name(run)}: token {run.token} is not greater than the one before")
                 self._last_token[owner] = run.token
+        for task, most in store.max_running:
+            if task == run.task and (held := sum(r.task == task for r in store._running())) > most:
+                self.say("G10", f"{_name(run)} was claimed as number {held} of {task}, of which {most} may run")
         if run.serial and run.schedule is not None:
             beside = [r for r in store._serial_runs_of(run.schedule) if r.state is RunState.RUNNING and r.id != run.id]
             if beside:
@@ -212,8 +215,8 @@ class Oracle:
                 self.say("G3", f"{after.name}: cursor or revision went back, by {store.calling}")
             if after.cursor > before.cursor:
                 self._passed(store, before, after, now)
-        if after.status is not Status.ACTIVE:
-            return
+        if after.status is not Status.ACTIVE or store.calling not in ("fire", "declare"):
+            return  # a run-now that supersedes waiting ticks may free some of a `limit`: the audit finds that
         definition = after.definition
         full = definition.limit is not None and after.created_count >= definition.limit
         expected = None if full else next_tick(definition, parse(definition.trigger), after.cursor)
@@ -313,6 +316,7 @@ class WatchedStore(MemoryStore):
         self.oracle = oracle
         self.calling = ""
         self.outcomes: Sequence[Outcome] = ()
+        self.max_running: tuple[tuple[str, int], ...] = ()
         self._run_rows = _Rows()
         self._schedule_rows = _Rows()
         self.journal_runs = self._run_rows.journal
@@ -333,8 +337,9 @@ class WatchedStore(MemoryStore):
                 self.oracle.fire_plans += len(args[0])
                 spec = args[1] if len(args) > 1 else options.get("claim")
                 worker = None if spec is None else spec.worker
+                self.max_running = () if spec is None else spec.max_running
             elif name == "claim":
-                worker = args[0].worker
+                worker, self.max_running = args[0].worker, args[0].max_running
             elif name == "heartbeat":
                 worker = args[0].id
             answer = await method(*args, **options)

@@ -101,6 +101,8 @@ class Story:
             skews=(0, 0, 200_000, -3 * SECOND, 3600 * SECOND, -24 * 3600 * SECOND),
             store=store,
             concurrency=chance.choice([1, 3, 10]),
+            max_running=chance.choice([None, {"slow": 1}, {"slow": 2, "quick": 1}]),
+            queues=chance.choice([None, None, ("mail", "default"), {"mail": 1, "default": 5}]),
         )
         pool = SLOW + (FAST if self.length < 5 else FAST[2:])
         self.fleet.definitions = [self._definition(f"s{k}", pool) for k in range(chance.randint(1, 6))]
@@ -136,6 +138,7 @@ class Story:
             timeout=chance.choice([None, 3 * SECOND]),
             unique=chance.choice([None, None, None, "the one"]),
             priority=chance.choice([0, 0, 5]),
+            queue=chance.choice(["default", "mail"]),
         )
 
     # --- the plot ---------------------------------------------------------------------
