@@ -24,6 +24,7 @@ def run_with(mutant: str, home: Path, *, kill: bool = False) -> Findings:
         return fleet.settle(within=20 if mutant == "none" else 4, patient=mutant == "none")
 
 
+@pytest.mark.long
 def test_a_sound_store_passes_even_if_every_replica_fires_every_tick(tmp_path: Path):
     found = run_with("none", tmp_path, kill=True)
     assert not found.all, str(found)
@@ -48,12 +49,14 @@ def test_missing_runs_show_when_a_dead_workers_runs_are_never_reaped(tmp_path: P
     assert any("on record as running" in text for text in found.disagreement), str(found)
 
 
+@pytest.mark.long
 def test_two_holders_show_when_a_living_workers_runs_are_reaped(tmp_path: Path):
     found = run_with("living reaped", tmp_path)
     assert any("undisturbed" in text for text in found.two_holders), str(found)
     assert any("ended the run again" in text for text in found.extra), str(found)
 
 
+@pytest.mark.long
 def test_early_runs_show_when_the_stores_clock_is_not_asked(tmp_path: Path):
     found = run_with("fired early", tmp_path)
     assert found.early, str(found)
