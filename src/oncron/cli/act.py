@@ -82,7 +82,7 @@ def cancel_command(target: Target, run_id: str, as_json: bool) -> None:
 
 
 @click.command("migrate")
-@takes_target()
+@takes_target(creates=True)
 @json_option
 def migrate_command(target: Target, as_json: bool) -> None:
     """Create the store's schema, or bring it up to this release. Safe to repeat, and beside running replicas."""

@@ -103,9 +103,11 @@ class ImportFailed(click.ClickException):
 # --- options ----------------------------------------------------------------------------------
 
 
-def takes_target(*arguments: str, optional: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def takes_target(
+    *arguments: str, optional: str = "", creates: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`[TARGET] ARGUMENTS [--store URL] [--namespace NAME]`; the command gets a Target and the arguments,
-    None for an optional one that is not given."""
+    None for an optional one that is not given. Unless it `creates` the store, a file has to be there."""
     usage = " ".join(["[TARGET]", *map(str.upper, arguments), *([f"[{optional.upper()}]"] if optional else [])])
     names = (*arguments, optional) if optional else arguments
 
@@ -118,7 +120,9 @@ def takes_target(*arguments: str, optional: str = "") -> Callable[[Callable[...,
             found = _split(list(words), arguments, optional, store)
             if namespace is not None and found.store is None:
                 raise click.UsageError("--namespace goes with --store; a TARGET has its own")
-            target = load(found.target) if found.target is not None else bare(found.store or "", namespace)
+            target = (
+                load(found.target) if found.target is not None else bare(found.store or "", namespace, creates=creates)
+            )
             values = [*found.values, *[None] * (len(names) - len(found.values))]
             try:
                 target.app.sync(target.reach())
@@ -162,13 +166,13 @@ def _split(words: list[str], arguments: tuple[str, ...], optional: str, store: s
 # --- apps -------------------------------------------------------------------------------------
 
 
-def bare(url: str, namespace: str | None) -> Target:
-    """An app without code on a store that exists; it creates and upgrades nothing."""
+def bare(url: str, namespace: str | None, *, creates: bool) -> Target:
+    """An app without code; it upgrades nothing by itself, and creates no file unless it shall."""
     app = Oncron(url, namespace=namespace or "oncron", auto_migrate=False)
-    target = Target(app, _inside(app)._open.url, in_code=False)
-    if url.startswith("sqlite:") and not (file := Path(url.split("://", 1)[1].removeprefix("/"))).exists():
+    file = Path(url.split("://", 1)[1].removeprefix("/"))
+    if url.startswith("sqlite") and not creates and not file.exists():
         raise click.UsageError(f"there is no file {str(file)!r}; a replica makes it, or `oncron migrate --store {url}`")
-    return target
+    return Target(app, _inside(app)._open.url, in_code=False)
 
 
 def load(name: str) -> Target:

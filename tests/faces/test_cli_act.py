@@ -1,0 +1,87 @@
+"""Commands that change something: `fire`, `pause`, `resume`, `retry`, `cancel`, `migrate`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+JOBS = """
+from oncron import Oncron, every, cron
+app = Oncron("sqlite:///acts.db")
+app.add_schedule("nightly", cron("0 3 * * *"), "elsewhere")
+app.add_schedule("hourly", every(hours=1), "elsewhere", overlap="allow", paused=True)
+"""
+
+
+@pytest.fixture
+def acts(tmp_path, monkeypatch):
+    """An app whose task is another service's: what is fired stays pending."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "acts_jobs.py").write_text(JOBS)
+    subprocess.run(
+        [sys.executable, "-c", "from acts_jobs import app\nwith app: pass"],
+        check=True, cwd=tmp_path, timeout=60, capture_output=True,
+    )  # fmt: skip
+    yield tmp_path
+    sys.modules.pop("acts_jobs", None)
+
+
+def test_fire_makes_a_run_with_its_reason(oncron, acts):
+    run = oncron("fire", "acts_jobs", "nightly", "--reason", "by hand", "--json").json
+    assert (run["state"], run["schedule"], run["reason"], run["tick"]) == ("pending", "nightly", "by hand", None)
+    assert oncron("show", "acts_jobs", run["id"], "--json").json["id"] == run["id"]
+
+
+def test_fire_obeys_the_overlap_policy_and_exits_1(oncron, acts):
+    first = oncron("fire", "acts_jobs", "nightly", "--json").json
+    refused = oncron("fire", "acts_jobs", "nightly")
+    assert refused.code == 1
+    assert first["id"] in refused.err
+    assert refused.err.count("\n") == 1
+
+
+def test_fire_works_on_a_paused_schedule_and_with_a_store_alone(oncron, acts):
+    assert oncron("fire", "hourly", "--store", "sqlite:///acts.db").code == 0
+    assert oncron("fire", "hourly", "--store", "sqlite:///acts.db").code == 0
+    assert len(oncron("runs", "--store", "sqlite:///acts.db", "--schedule", "hourly", "--json").json) == 2
+
+
+def test_pause_and_resume_tell_how_the_schedule_stands(oncron, acts):
+    paused = oncron("pause", "acts_jobs", "nightly", "--note", "moving", "--json").json
+    assert (paused["status"], paused["note"], paused["next_at"]) == ("paused", "moving", None)
+    assert oncron("pause", "acts_jobs", "nightly").out == "Schedule nightly is paused (moving).\n"
+    assert [item["status"] for item in oncron("next", "acts_jobs", "nightly", "-n", "1", "--json").json] == ["paused"]
+    resumed = oncron("resume", "acts_jobs", "nightly", "--json").json
+    assert resumed["status"] == "active"
+    assert resumed["next_at"].endswith("T03:00:00Z")
+
+
+def test_cancel_ends_a_pending_run_and_retry_opens_it_again(oncron, acts):
+    run = oncron("fire", "acts_jobs", "nightly", "--json").json
+    cancelled = oncron("cancel", "acts_jobs", run["id"])
+    assert cancelled.out == f"Run {run['id']} of task elsewhere: cancelled.\n"
+    again = oncron("retry", "acts_jobs", run["id"], "--json").json
+    assert (again["state"], again["opening"]) == ("pending", 2)
+    assert oncron("retry", "acts_jobs", run["id"]).out.endswith("was open already.\n")
+    other = oncron("cancel", "acts_jobs", run["id"], "--json").json
+    assert other["state"] == "cancelled"
+    assert oncron("fire", "acts_jobs", "nightly").code == 0
+    refused = oncron("retry", "acts_jobs", run["id"])
+    assert refused.code == 1
+    assert "has its place" in refused.err
+
+
+def test_migrate_is_safe_to_repeat(oncron, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        done = oncron("migrate", "--store", "sqlite:///new.db", "--json")
+        assert done.json == {"store": "sqlite:///new.db", "migrated": True}
+
+
+def test_the_same_commands_work_on_postgresql(oncron, postgres_url, monkeypatch):
+    assert oncron("schedules", "--store", postgres_url).code == 2
+    assert oncron("migrate", "--store", postgres_url).code == 0
+    assert oncron("schedules", "--store", postgres_url).out == "No schedules.\n"
+    assert oncron("runs", "--store", postgres_url, "--json").json == []
