@@ -18,21 +18,45 @@ Connect = Callable[[], ReadableStore]
 """Makes one more session, not yet opened, on the rows of this test."""
 
 
-@pytest.fixture(params=KINDS)
-def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
-    kind: str = request.param
+def connector(kind: str, directory: Path, request: pytest.FixtureRequest, *, namespace: str = "contract") -> Connect:
+    """Sessions on empty rows of that kind of store."""
     if kind == "memory":
         shared = MemoryStore()
         return lambda: shared
     if kind == "sqlite":
         from oncron.stores.sqlite import SQLiteStore
 
-        return lambda: SQLiteStore(tmp_path / "oncron.db")
+        return lambda: SQLiteStore(directory / "oncron.db")
     from oncron.stores.postgres import PostgresStore
 
     url = request.getfixturevalue("postgres_shared_url")
-    namespace = f"contract_{next(_namespaces)}"
+    _empty(url, namespace)
     return lambda: PostgresStore(url, namespace=namespace)
+
+
+def _empty(url: str, namespace: str) -> None:
+    """A schema takes ten times longer to make than a test to run: it is made once and emptied."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True, options="-c lock_timeout=5s") as connection:
+        tables = connection.execute(
+            "select format('delete from %%I.%%I', schemaname, tablename) from pg_tables "
+            "where schemaname = %s and tablename <> 'meta'",
+            [namespace],
+        )
+        for (delete,) in tables.fetchall():
+            connection.execute(delete)
+
+
+@pytest.fixture(params=KINDS)
+def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
+    return connector(request.param, tmp_path, request)
+
+
+@pytest.fixture(params=KINDS)
+def connect_unmigrated(request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
+    """Where nobody has migrated yet."""
+    return connector(request.param, tmp_path, request, namespace=f"contract_{next(_namespaces)}")
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ async def test_migrating_again_changes_nothing(store: ReadableStore) -> None:
     assert await picture(store) == before
 
 
-async def test_many_replicas_may_migrate_at_once(connect: Connect) -> None:
-    replicas = [connect() for _ in range(6)]
+async def test_many_replicas_may_migrate_at_once(connect_unmigrated: Connect) -> None:
+    replicas = [connect_unmigrated() for _ in range(6)]
     for replica in replicas:
         await replica.open()
     try:

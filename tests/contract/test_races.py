@@ -201,6 +201,7 @@ async def test_under_skip_a_tick_beside_an_ending_runs_or_leaves_a_gap(
         result, _ = await racers.race(fire, end, head_start=head_start)
 
         assert (result.outcome, result.created + result.skipped) == (FireOutcome.FIRED, 1)
+        await end_for_sure(store)
         assert len(await open_runs(store, name)) == result.created
         gaps = [gap.count for gap in await store.gaps(name) if gap.reason is GapReason.OVERLAP]
         assert sum(gaps) == result.skipped
@@ -225,8 +226,14 @@ async def test_a_tick_that_comes_to_wait_beside_an_ending_is_never_forgotten(
         result, _ = await racers.race(fire, end, head_start=head_start)
 
         assert result.created == 1
+        await end_for_sure(store)
         [waiting] = await open_runs(store, name)
         assert not waiting.parked
+
+
+async def end_for_sure(store: ReadableStore) -> None:
+    """Reaping skips what a step in flight has locked; it is for the next one."""
+    await store.reap(now=at(60))
 
 
 async def an_ending(store: ReadableStore, ending: str, name: str, task: str):
