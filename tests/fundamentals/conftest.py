@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from oncron import Event, Oncron
 
-T = TypeVar("T")
-
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Oncron]]:
+    """`replica()`: one more Oncron on this test's store, as another process or another release would be."""
     if request.param == "postgresql":
-        return request.getfixturevalue("postgres_url")
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+        url = request.getfixturevalue("postgres_shared_url")
+    else:
+        url = f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    namespace = "test_" + uuid.uuid4().hex[:12]
+    made: list[Oncron] = []
+
+    def make() -> Oncron:
+        app = Oncron(url, namespace=namespace, lease_for=3)
+        if made and request.param == "memory":
+            app._open = made[0]._open  # another memory store would be another world
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app._life.at_exit()
 
 
 @pytest.fixture
-def app(store_url: str) -> Iterator[Oncron]:
-    app = Oncron(store_url, lease_for=3)
-    yield app
-    app._life.at_exit()
-
-
-Soon = Callable[[Awaitable[T]], Awaitable[T]]
+def app(replica: Callable[[], Oncron]) -> Oncron:
+    return replica()
 
 
 @pytest.fixture

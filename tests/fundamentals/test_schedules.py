@@ -15,7 +15,7 @@ from oncron.errors import Occupied
 FAST = every(seconds=0.2)
 
 
-async def test_a_schedule_runs_its_task_once_per_tick(app: Oncron, store_url: str) -> None:
+async def test_a_schedule_runs_its_task_once_per_tick(app: Oncron) -> None:
     ticks: list[datetime | None] = []
     enough = asyncio.Event()
 
@@ -31,28 +31,24 @@ async def test_a_schedule_runs_its_task_once_per_tick(app: Oncron, store_url: st
     assert all(tick is not None and tick.microsecond % 200_000 == 0 for tick in ticks)
 
 
-async def test_replicas_share_the_ticks_of_one_schedule(app: Oncron, store_url: str) -> None:
+async def test_replicas_share_the_ticks_of_one_schedule(replica: Callable[[], Oncron]) -> None:
     ran: list[datetime | None] = []
     enough = asyncio.Event()
-    replicas = [app]
-    for _ in range(2):
-        replica = Oncron("memory://", lease_for=3)
-        replica._open = app._open if store_url == "memory://" else Oncron(store_url)._open
-        replicas.append(replica)
+    replicas = [replica(), replica(), replica()]
 
-    for replica in replicas:
+    for app in replicas:
 
-        @replica.schedule(FAST, overlap="allow", missed="all")
+        @app.schedule(FAST, overlap="allow", missed="all")
         async def beat(ctx: RunContext) -> None:
             ran.append(ctx.tick)
             if len(ran) >= 8:
                 enough.set()
 
-    for replica in replicas:
-        await replica.start()
+    for app in replicas:
+        await app.start()
     await asyncio.wait_for(enough.wait(), 20)
-    for replica in replicas:
-        await replica.stop()
+    for app in replicas:
+        await app.stop()
     ticks = sorted(tick for tick in ran if tick is not None)
     assert len(ticks) == len(set(ticks))
     assert [b - a for a, b in itertools.pairwise(ticks)] == [timedelta(seconds=0.2)] * (len(ticks) - 1)
@@ -104,7 +100,9 @@ async def test_a_paused_schedule_owes_nothing_when_it_is_resumed(app: Oncron, he
         assert all(run.tick is not None and not run.is_new for run in runs[: len(runs) - count])
 
 
-async def test_a_schedule_may_be_declared_paused(app: Oncron) -> None:
+async def test_a_schedule_may_be_declared_paused(replica: Callable[[], Oncron]) -> None:
+    app, again = replica(), replica()
+
     @app.schedule(FAST, paused=True)
     def job() -> None: ...
 
@@ -112,8 +110,6 @@ async def test_a_schedule_may_be_declared_paused(app: Oncron) -> None:
         assert (await app.get_schedule("job")).paused
         await app.resume("job")
         assert not (await app.get_schedule("job")).paused
-    again = Oncron("memory://")
-    again._open = app._open
 
     @again.schedule(FAST, paused=True, name="job")
     def job_again() -> None: ...
@@ -239,15 +235,14 @@ async def test_a_tenants_schedule_is_put_at_run_time_and_removed(app: Oncron) ->
     assert set(seen) == {7}
 
 
-async def test_a_changed_trigger_takes_effect_at_once(app: Oncron, store_url: str) -> None:
-    @app.schedule(every(hours=1), name="job")
+async def test_a_changed_trigger_takes_effect_at_once(replica: Callable[[], Oncron]) -> None:
+    older, newer, ran = replica(), replica(), asyncio.Event()
+
+    @older.schedule(every(hours=1), name="job")
     async def old() -> None: ...
 
-    async with app:
+    async with older:
         pass
-    ran = asyncio.Event()
-    newer = Oncron("memory://", lease_for=3)
-    newer._open = app._open
 
     @newer.schedule(FAST, name="job")
     async def new() -> None:
