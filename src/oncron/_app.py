@@ -110,6 +110,9 @@ class Oncron(Operations):
     def state(self, value: Any) -> None:
         self._desk.state = value
 
+    def __repr__(self) -> str:
+        return f"<Oncron {self._open.url} {self._life.phase}>"
+
     # --- declare ----------------------------------------------------------------------
 
     # The overloads overlap on purpose: the first that fits is taken, so the order is part of the meaning.

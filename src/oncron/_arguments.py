@@ -181,6 +181,8 @@ def _refuse_odd_parameters(task: str, parameters: Sequence[inspect.Parameter]) -
     for p in parameters:
         if _is_context(p.annotation):
             raise InvalidTask(f"task {task!r}: {p.name!r} is a RunContext but not the first parameter; put it first")
+        if any(_is_context(part) for part in typing.get_args(p.annotation)):
+            raise InvalidTask(f"task {task!r}: annotate {p.name!r} as RunContext alone; a run always has one")
         if p.kind is inspect.Parameter.VAR_POSITIONAL:
             raise InvalidTask(f"task {task!r} takes *{p.name}: arguments are stored by name; take a list instead")
         if p.kind is inspect.Parameter.POSITIONAL_ONLY:

@@ -50,6 +50,10 @@ class Life:
                 self._engine = self._make_engine()
             return self._engine
 
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
     def refuse_if_stopped(self, what: str) -> None:
         """Raises Stopped."""
         if self._phase == "stopped":

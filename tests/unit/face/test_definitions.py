@@ -103,6 +103,9 @@ def unresolved(path: OnlyForCheckers) -> None: ...
 def late_context(a: int, ctx: RunContext) -> None: ...
 
 
+def optional_context(ctx: RunContext | None) -> None: ...
+
+
 def unfit(call: Callable[[], int] | int | list[int] | str | set[int]) -> None: ...
 
 
@@ -117,6 +120,7 @@ def unfit(call: Callable[[], int] | int | list[int] | str | set[int]) -> None: .
         (async_generator, "generator"),
         (unresolved, "'OnlyForCheckers' cannot be resolved; import it at module level"),
         (late_context, "'ctx' is a RunContext but not the first parameter; put it first"),
+        (optional_context, "annotate 'ctx' as RunContext alone"),
         (unfit, "'call' is annotated"),
         (Service, "is no function"),
         (classmethod(Service.factory), "is no function"),

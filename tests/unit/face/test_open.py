@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oncron import Oncron
-from oncron.errors import InvalidOption
+from oncron.errors import InvalidOption, SchemaOutdated
 from oncron.stores.open import opener, without_password
 
 
@@ -101,6 +101,16 @@ def test_the_default_store_is_a_file_with_one_warning_at_first_use(
     assert "sqlite:///oncron.db" in warnings[0]
     assert "Replicas on other hosts do not see this file" in warnings[0]
     assert (tmp_path / "oncron.db").exists()
+
+
+async def test_without_auto_migrate_the_schema_is_checked_and_migrate_makes_it(tmp_path: Path) -> None:
+    app = Oncron(f"sqlite:///{tmp_path}/jobs.db", auto_migrate=False)
+    with pytest.raises(SchemaOutdated, match="oncron migrate"):
+        await app.schedules()
+    await app.migrate()
+    await app.migrate()
+    assert await app.schedules() == []
+    app._life.at_exit()
 
 
 def test_importing_oncron_imports_no_driver() -> None:
