@@ -7,13 +7,16 @@ from importlib.metadata import version
 
 import click
 
-from oncron import Event
+from oncron import Event, _defaults as limits
+from oncron._clock import boot_us, sleep_us
 from oncron._options import queue_name
 from oncron.cli import logs, render
 from oncron.cli.target import Target, load
-from oncron.errors import OncronError
+from oncron.errors import OncronError, StoreUnavailable
 
 log = logging.getLogger("oncron")
+
+_LOOK_EVERY = 250_000
 
 
 @click.command("run")
@@ -33,6 +36,7 @@ def run_command(
     module:attribute, or module alone if it holds one Oncron. Start as many as you like.
     """
     found = load(target)
+    found.app.sync(_wait_for(found))
     logs.start(log_format)
     if queues is not None:
         found.override(queues=read_queues(queues))
@@ -44,6 +48,18 @@ def run_command(
         _greet(found, event)
 
     found.app.run(scheduler=only != "worker", worker=only != "scheduler")
+
+
+async def _wait_for(target: Target) -> None:
+    """Give a store that is just starting some seconds. Raises StoreError."""
+    until = boot_us() + limits.CALL_DEADLINE
+    while True:
+        try:
+            return await target.reach()
+        except StoreUnavailable:
+            if boot_us() > until:
+                raise
+        await sleep_us(_LOOK_EVERY)
 
 
 def read_queues(text: str) -> tuple[str, ...] | dict[str, int]:
