@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 log = logging.getLogger("oncron.engine")
 T = TypeVar("T")
 
-_CLOSE_WITHIN = 5.0
+_CLOSE_WITHIN = 3.0
 """Seconds that a loop may take to close after everything has stopped: threads that tasks made with
 `asyncio.to_thread` are waited for there."""
 
@@ -117,19 +117,16 @@ def run_to_the_end(work: Coroutine[Any, Any, None], stuck: Callable[[], list[str
     """`asyncio.run(work)`; but a thread that does not return cannot keep the process: once `work` has
     ended it leaves by `os._exit(0)`."""
     runner = asyncio.Runner()
+    watch = threading.Timer(_CLOSE_WITHIN, _exit_now, ["threads made by tasks do not return"])
+    watch.daemon = True
     try:
         runner.run(work)
         if unfinished := stuck():
             _exit_now(f"a thread still runs {', '.join(unfinished)}; its lease will expire")
-        watch = threading.Timer(_CLOSE_WITHIN, _exit_now, ["threads made by tasks do not return"])
-        watch.daemon = True
         watch.start()
-        try:
-            runner.close()
-        finally:
-            watch.cancel()
     finally:
         runner.close()
+        watch.cancel()
 
 
 def _exit_now(why: str) -> None:

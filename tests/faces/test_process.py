@@ -172,6 +172,27 @@ def test_a_thread_that_does_not_return_cannot_keep_the_process(start: Start, rea
     assert states == {"stuck": "running", "other": "pending"}
 
 
+def test_nor_can_a_thread_that_an_async_task_made(start: Start, reader: Oncron) -> None:
+    process = start(
+        """
+        @app.task
+        async def job():
+            say("started")
+            await asyncio.to_thread(threading.Event().wait)
+        job.enqueue_sync()
+        app.run()
+        say("never said")
+        """,
+        stop_within=0.1,
+    )
+    process.hear("started")
+    process.tell(signal.SIGTERM)
+    assert process.ends(within=12) == (0, "")
+    assert "threads made by tasks do not return" in process.errors()
+    (run,) = reader.sync(reader.runs())
+    assert run.state == "pending"
+
+
 def test_leaving_a_with_block_ends_the_process_without_a_word(start: Start, reader: Oncron) -> None:
     process = start(
         """
