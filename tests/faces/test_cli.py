@@ -204,3 +204,25 @@ def test_tables_fit_the_terminal_and_nothing_is_cut_off(shop, command, columns):
 def test_a_terminal_gets_colours_unless_told_otherwise(shop):
     assert "\x1b[31m" in on_terminal(80, "runs", "jobs", "--schedule", "broken", cwd=shop)
     assert "\x1b[31m" not in on_terminal(80, "runs", "jobs", "--schedule", "broken", cwd=shop, NO_COLOR="1")
+
+
+# --- quick to start ---------------------------------------------------------------------------
+
+
+def test_help_imports_neither_the_engine_nor_a_store():
+    told = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "oncron", "--help"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stderr  # fmt: skip
+    loaded = set(re.findall(r"\| +(oncron[.\w]*|asyncio|msgspec|rich)$", told, re.MULTILINE))
+    assert loaded == {"oncron", "oncron.cli"}
+
+
+def test_every_public_name_has_a_home():
+    import oncron
+
+    assert set(oncron.__all__) == set(oncron._HOME_OF)
+    assert all(getattr(oncron, name) is not None for name in oncron.__all__)
+    assert set(oncron.__all__) <= set(dir(oncron))
+    with pytest.raises(AttributeError, match="no attribute 'Oncrn'"):
+        oncron.Oncrn  # noqa: B018
