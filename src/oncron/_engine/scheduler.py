@@ -69,7 +69,8 @@ class Entry:
     exact: bool
     """Whether cursor and next_at are what the store has; otherwise another replica has fired since."""
     mine: bool
-    wake_at: int = 0
+    wake_at: int | None = None
+    """When its turn comes; None while it is in nobody's heap."""
     left_to_first: bool = False
 
 
@@ -158,9 +159,10 @@ class Scheduler:
                 mine=self._shards.is_mine(due.name),
             )
             self._agenda[due.name] = entry
+            if before is not None:
+                entry.wake_at = before.wake_at
+                entry.left_to_first = before.left_to_first and before.cursor == due.cursor
             self._put(entry)
-            if before is not None and before.cursor == due.cursor:
-                entry.left_to_first = before.left_to_first
 
     def _knows(self, due: Due) -> bool:
         known = self._rows.get(due.name)
@@ -186,8 +188,13 @@ class Scheduler:
                     )
 
     def _put(self, entry: Entry) -> None:
-        entry.wake_at = entry.next_at if entry.mine else entry.next_at + self._look_delay()
-        heapq.heappush(self._heap, (entry.wake_at, entry.row.name))
+        self._wake_for(entry, entry.next_at if entry.mine else entry.next_at + self._look_delay())
+
+    def _wake_for(self, entry: Entry, at: int) -> None:
+        """Its turn comes then. What the heap says of it otherwise is void; it never holds a turn twice."""
+        if entry.wake_at != at:
+            entry.wake_at = at
+            heapq.heappush(self._heap, (at, entry.row.name))
 
     def _look_delay(self) -> int:
         return _LOOK_AFTER + self._shards.own_hash % _LOOK_SPREAD
@@ -232,6 +239,7 @@ class Scheduler:
         while (at := self._next_wake()) is not None and at <= now:
             _, name = heapq.heappop(self._heap)
             entry = self._agenda[name]
+            entry.wake_at = None
             if entry.mine and entry.exact:
                 mine.append(entry)
             else:
@@ -252,20 +260,20 @@ class Scheduler:
         others = [entry for entry in entries if not entry.mine]
         if len(others) > _CROWD:
             self._leave_to_first(others, now)
-        ready = [entry for entry in entries if entry.wake_at <= now + _SPIN]
+        ready = [entry for entry in entries if entry.wake_at is not None and entry.wake_at <= now + _SPIN]
         if ready:
             await self._fire(ready)
 
-    async def _still_due(self, now: int) -> set[str]:
-        """Read what is due now, into the agenda."""
-        still: set[str] = set()
+    async def _still_due(self, now: int) -> dict[str, None]:
+        """Read what is due now, into the agenda; the names, longest due first."""
+        still: dict[str, None] = {}
         after: tuple[int, str] | None = None
         while True:
             page = await self._door(
                 lambda store, after=after: store.due(now, after=after, exclude=tuple(self._unreadable), limit=_PAGE)
             )
             await self._take(page)
-            still.update(due.name for due in page)
+            still.update(dict.fromkeys(due.name for due in page))
             if len(page) < _PAGE:
                 return still
             after = (page[-1].next_at, page[-1].name)
@@ -275,8 +283,7 @@ class Scheduler:
         for entry in others:
             if not entry.left_to_first:
                 entry.left_to_first = True
-                entry.wake_at = now + _LOOK_PER_DUE * len(others)
-                heapq.heappush(self._heap, (entry.wake_at, entry.row.name))
+                self._wake_for(entry, now + _LOOK_PER_DUE * len(others))
 
     def _passed_by_another(self, entry: Entry, now: int) -> None:
         self._shards.came(entry.row.name)
