@@ -1,5 +1,10 @@
 -- Leases: who may execute what, until when, under which token (G4, G5).
 
+-- Claims go by this: sixty seconds of waiting outweigh one step of priority.
+create or replace function order_key(r runs) returns bigint language sql immutable as $$
+    select r.due_at - 60000000 * r.priority
+$$;
+
 -- Leases pending runs, in the order given, to the worker of p_claim. The caller holds them and
 -- their schedules locked. Tokens are made here, in the rows (G5). Returns their records in order.
 create or replace function lease(p_ids uuid[], p_claim jsonb, p_now bigint) returns json
@@ -82,33 +87,39 @@ begin
     );
 end $$;
 
--- When the first claimable run of these tasks and queues (null: all) is or was due. Index-ordered.
-create or replace function next_due(p_tasks text[], p_queues text[]) returns bigint
+-- The lanes that hold ready runs: (queue, priority), of these queues (null: all). An index probe each,
+-- however many runs they hold.
+create or replace function ready_lanes(p_queues text[], out queues text[], out priorities bigint[])
+language plpgsql volatile as $$
+declare
+    v_queue text := '';
+    v_priority bigint := -9223372036854775808;
+begin
+    queues := '{}';
+    priorities := '{}';
+    loop
+        select r.queue, r.priority into v_queue, v_priority from runs r
+        where r.state = 'pending' and not r.parked and (r.queue, r.priority) > (v_queue, v_priority)
+        order by r.queue, r.priority limit 1;
+        exit when not found;
+        if p_queues is null or v_queue = any(p_queues) then
+            queues := queues || v_queue;
+            priorities := priorities || v_priority;
+        end if;
+    end loop;
+end $$;
+
+-- When the first claimable run of these tasks in these lanes is or was due.
+create or replace function next_due(p_tasks text[], p_queues text[], p_priorities bigint[]) returns bigint
 language plpgsql volatile as $$
 begin
     return (
-        select min(d.due_at) from unnest(coalesce(p_queues, ready_queues())) as q(name)
+        select min(d.due_at) from unnest(p_queues, p_priorities) as l(queue, priority)
         cross join lateral (
             select r.due_at from runs r
-            where r.state = 'pending' and not r.parked and r.queue = q.name and r.task = any(p_tasks)
+            where r.state = 'pending' and not r.parked and r.queue = l.queue and r.priority = l.priority
+                and r.task = any(p_tasks)
             order by r.due_at limit 1
         ) d
     );
-end $$;
-
--- The queues that hold ready runs: one index probe each, however many runs there are.
-create or replace function ready_queues() returns text[]
-language plpgsql volatile as $$
-declare
-    v_found text[] := '{}';
-    v_queue text;
-begin
-    select queue into v_queue from runs where state = 'pending' and not parked order by queue limit 1;
-    while v_queue is not null loop
-        v_found := v_found || v_queue;
-        select min(q.queue) into v_queue from (
-            select queue from runs where state = 'pending' and not parked and queue > v_queue order by queue limit 1
-        ) q;
-    end loop;
-    return v_found;
 end $$;

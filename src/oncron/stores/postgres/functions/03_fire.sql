@@ -278,7 +278,7 @@ create or replace function still_held(p_plans jsonb, p_claim jsonb, p_fire_id te
 language plpgsql volatile as $$
 begin
     return (
-        select coalesce(jsonb_agg(to_json(r) order by r.order_key, r.due_at, r.id), '[]')
+        select coalesce(jsonb_agg(to_json(r) order by order_key(r), r.due_at, r.id), '[]')
         from runs r
         where r.worker = p_claim->>'worker' and r.state = 'running' and r.claim_id = p_claim->>'claim_id'
             and r.id in (
@@ -302,8 +302,8 @@ begin
     v_room := room_of(p_claim);
     return array(
         select id from (
-            select r.id, r.task, row_number() over (order by array_position(p_queues, r.queue), r.order_key, r.due_at, r.id) as place,
-                row_number() over (partition by r.task order by array_position(p_queues, r.queue), r.order_key, r.due_at, r.id) as nth
+            select r.id, r.task, row_number() over (order by array_position(p_queues, r.queue), order_key(r), r.due_at, r.id) as place,
+                row_number() over (partition by r.task order by array_position(p_queues, r.queue), order_key(r), r.due_at, r.id) as nth
             from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id])
             where r.state = 'pending' and not r.parked and r.due_at <= p_now and r.task = any(p_tasks)
                 and (p_queues is null or r.queue = any(p_queues))

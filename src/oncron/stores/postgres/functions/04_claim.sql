@@ -16,23 +16,24 @@ declare
     v_now bigint := store_now(p_now);
     v_worker text := p_claim->>'worker';
     v_tasks text[] := array(select jsonb_array_elements_text(p_claim->'tasks'));
-    v_queues text[] := queues_of(p_claim);
+    v_order text[] := queues_of(p_claim);
+    v_lanes record := ready_lanes(v_order);
     v_limit bigint := (p_claim->>'limit')::bigint;
     v_room jsonb := '{}';
     v_ids uuid[] := '{}';
     v_runs json;
     v_until bigint;
 begin
-    select json_agg(to_json(r) order by array_position(v_queues, r.queue), r.order_key, r.due_at, r.id) into v_runs
+    select json_agg(to_json(r) order by array_position(v_order, r.queue), order_key(r), r.due_at, r.id) into v_runs
     from runs r
     where r.worker = v_worker and r.state = 'running' and r.claim_id = p_claim->>'claim_id';
 
     if v_runs is null and v_limit > 0 then
         v_room := room_of(p_claim);
         if v_room = '{}' then
-            v_ids := ready(v_tasks, v_queues, v_limit, v_now);
+            v_ids := ready(v_tasks, v_order, v_lanes.queues, v_lanes.priorities, v_limit, v_now);
         else
-            v_ids := ready_with_room(v_tasks, v_queues, v_limit, v_room, v_now);
+            v_ids := ready_with_room(v_tasks, v_order, v_lanes.queues, v_lanes.priorities, v_limit, v_room, v_now);
         end if;
         if cardinality(v_ids) > 0 then
             v_ids := without_busy_schedules(v_ids);
@@ -49,72 +50,74 @@ begin
         select lease_until into v_until from workers where id = v_worker;
     end if;
     return json_build_object('now', v_now, 'lease_until', coalesce(v_until, 0), 'runs', coalesce(v_runs, '[]'),
-        'next_due_at', next_due(v_tasks, v_queues));
+        'next_due_at', next_due(v_tasks, v_lanes.queues, v_lanes.priorities));
 end $$;
 
--- Locks and returns the first due runs, in claim order. Locked ones are passed over.
-create or replace function ready(p_tasks text[], p_queues text[], p_limit bigint, p_now bigint) returns uuid[]
-language plpgsql volatile as $$
+-- Locks and returns the first due runs of these tasks and lanes, in claim order. Locked ones are passed
+-- over. p_order is the queues in the order wanted, or null.
+create or replace function ready(
+    p_tasks text[], p_order text[], p_queues text[], p_priorities bigint[], p_limit bigint, p_now bigint)
+returns uuid[] language plpgsql volatile as $$
 declare
-    v_shares jsonb;
+    v_shares bigint[] := array[p_limit];
     v_ids uuid[] := '{}';
-    v_more uuid[];
-    v_share record;
 begin
-    -- In the order given: as much as there is of the first, then the second. Without one: how many of
-    -- each queue are among the first of all of them.
-    if p_queues is null then
-        p_queues := ready_queues();
-        if cardinality(p_queues) > 1 then
-            select jsonb_object_agg(queue, n) into v_shares from (
-                select queue, count(*) as n from (
-                    select q.name as queue from unnest(p_queues) as q(name)
+    if cardinality(p_queues) > 1 then
+        -- How many of each lane are among the first of all.
+        v_shares := array(
+            select coalesce(s.n, 0) from unnest(p_queues) with ordinality as l(queue, lane)
+            left join (
+                select f.lane, count(*) as n from (
+                    select l.lane from unnest(p_queues, p_priorities) with ordinality as l(queue, priority, lane)
                     cross join lateral (
-                        select r.order_key, r.due_at, r.id from runs r
-                        where r.state = 'pending' and not r.parked and r.queue = q.name and r.due_at <= p_now
-                            and r.task = any(p_tasks)
-                        order by r.order_key, r.due_at, r.id limit p_limit
-                    ) f
-                    order by f.order_key, f.due_at, f.id limit p_limit
-                ) first group by queue
-            ) counted;
-        end if;
+                        select r.due_at, r.id from runs r
+                        where r.state = 'pending' and not r.parked and r.queue = l.queue and r.priority = l.priority
+                            and r.due_at <= p_now and r.task = any(p_tasks)
+                        order by r.due_at, r.id limit p_limit
+                    ) c
+                    order by array_position(p_order, l.queue), c.due_at - 60000000 * l.priority, c.due_at, c.id
+                    limit p_limit
+                ) f group by f.lane
+            ) s on s.lane = l.lane
+            order by l.lane);
     end if;
-    for v_share in
-        select q.name as queue, case when v_shares is null then p_limit else coalesce((v_shares->>q.name)::bigint, 0) end as n
-        from unnest(p_queues) with ordinality as q(name, place) order by q.place
-    loop
-        continue when v_share.n = 0;
-        exit when cardinality(v_ids) >= p_limit;
-        v_more := array(
+    for i in 1 .. cardinality(p_queues) loop
+        continue when v_shares[i] = 0;
+        v_ids := v_ids || array(
             select r.id from runs r
-            where r.state = 'pending' and not r.parked and r.queue = v_share.queue and r.due_at <= p_now
-                and r.task = any(p_tasks)
-            order by r.order_key, r.due_at, r.id limit least(v_share.n, p_limit - cardinality(v_ids))
-            for update skip locked);
-        v_ids := v_ids || v_more;
+            where r.state = 'pending' and not r.parked and r.queue = p_queues[i] and r.priority = p_priorities[i]
+                and r.due_at <= p_now and r.task = any(p_tasks)
+            order by r.due_at, r.id limit v_shares[i] for update skip locked);
     end loop;
-    if v_shares is not null then
-        v_ids := array(select r.id from unnest(v_ids) as u(id) join runs r on r.id = any(array[u.id])
-                       order by r.order_key, r.due_at, r.id);
+    if cardinality(p_queues) > 1 then
+        return in_claim_order(v_ids, p_order);
     end if;
     return v_ids;
 end $$;
 
--- The same where some tasks have room for p_room->task more only: run by run, because the next may be
--- had only if the ones before it left room.
-create or replace function ready_with_room(p_tasks text[], p_queues text[], p_limit bigint, p_room jsonb, p_now bigint)
+create or replace function in_claim_order(p_ids uuid[], p_order text[]) returns uuid[]
+language plpgsql volatile as $$
+begin
+    return array(
+        select r.id from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id])
+        order by array_position(p_order, r.queue), order_key(r), r.due_at, r.id);
+end $$;
+
+-- The same where some tasks have room for p_room->task more only. It may lock more than it returns.
+create or replace function ready_with_room(
+    p_tasks text[], p_order text[], p_queues text[], p_priorities bigint[], p_limit bigint, p_room jsonb, p_now bigint)
 returns uuid[] language plpgsql volatile as $$
 declare
     v_open text[] := array(select t from unnest(p_tasks) t where not p_room ? t);
-    v_ids uuid[] := ready(v_open, p_queues, p_limit, p_now);
+    v_ids uuid[] := ready(v_open, p_order, p_queues, p_priorities, p_limit, p_now);
     v_limited record;
 begin
-    for v_limited in select key as task, value::bigint as n from jsonb_each_text(p_room) where key = any(p_tasks) and value::bigint > 0 loop
-        v_ids := v_ids || ready(array[v_limited.task], p_queues, least(v_limited.n, p_limit), p_now);
+    for v_limited in
+        select key as task, value::bigint as n from jsonb_each_text(p_room) where key = any(p_tasks) and value::bigint > 0
+    loop
+        v_ids := v_ids || ready(array[v_limited.task], p_order, p_queues, p_priorities, least(v_limited.n, p_limit), p_now);
     end loop;
-    return array(select r.id from unnest(v_ids) as u(id) join runs r on r.id = any(array[u.id])
-                 order by array_position(p_queues, r.queue), r.order_key, r.due_at, r.id limit p_limit);
+    return (in_claim_order(v_ids, p_order))[1:p_limit];
 end $$;
 
 -- The runs whose schedule's row could be locked at once, or that have none: a claim moves that row's

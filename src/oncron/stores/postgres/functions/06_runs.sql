@@ -200,16 +200,12 @@ declare
     v_runs bigint;
     v_gaps bigint := 0;
 begin
+    -- A run ends after it was created, but for a clock that was set back: an hour more is looked through.
     v_ids := array(
         select r.id from runs r
-        where (r.state in ('failed', 'lost')) = false and r.ended_at is not null and r.ended_at < p_ended_before
-        limit p_limit for update skip locked);
-    if cardinality(v_ids) < p_limit then
-        v_ids := v_ids || array(
-            select r.id from runs r
-            where (r.state in ('failed', 'lost')) = true and r.ended_at is not null and r.ended_at < p_failed_before
-            limit p_limit - cardinality(v_ids) for update skip locked);
-    end if;
+        where r.ended_at is not null and r.created_at < greatest(p_ended_before, p_failed_before) + 3600000000
+            and r.ended_at < case when r.state in ('failed', 'lost') then p_failed_before else p_ended_before end
+        order by r.created_at limit p_limit for update skip locked);
     delete from runs where id = any(v_ids);
     get diagnostics v_runs = row_count;
     if v_runs < p_limit then

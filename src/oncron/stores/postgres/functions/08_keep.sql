@@ -59,7 +59,7 @@ begin
 end $$;
 
 -- reap: takes runs from workers whose lease has expired (G8), and drops workers that were silent for
--- a minute and hold nothing. Everything is locked with skip locked: reap waits for nobody.
+-- a minute and hold nothing. Everything is locked with skip locked: reap waits for nobody for long.
 -- Returns {runs, workers}.
 create or replace function reap(p_limit bigint, p_now bigint default null)
 returns json language plpgsql volatile
@@ -87,8 +87,14 @@ begin
         order by r.id limit p_limit);
     if cardinality(v_ids) > 0 then
         v_schedules := array(select distinct schedule from runs where id = any(v_ids) and schedule is not null);
-        v_locked := array(
-            select name from cursors where name = any(v_schedules) order by name for no key update skip locked);
+        -- Who holds a schedule holds it for one step, so it is worth asking again; but a reap does not
+        -- stand still behind somebody's long transaction.
+        for i in 1 .. 20 loop
+            v_locked := array(
+                select name from cursors where name = any(v_schedules) order by name for no key update skip locked);
+            exit when cardinality(v_locked) = cardinality(v_schedules);
+            perform pg_sleep(0.005);
+        end loop;
         v_ids := array(
             select r.id from runs r
             where r.id = any(v_ids) and (r.schedule is null or r.schedule in (select unnest(v_locked)))
@@ -132,13 +138,14 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bit
 as $$
 declare
     v_now bigint := store_now(p_now);
+    v_lanes record := ready_lanes(queues_of(jsonb_build_object('queues', p_queues)));
 begin
     return json_build_object(
         'now', v_now,
         'version', (select version from meta),
         'next_tick_at', (select next_at from cursors where next_at is not null order by next_at limit 1),
         'next_due_at', next_due(
-            array(select jsonb_array_elements_text(p_tasks)), queues_of(jsonb_build_object('queues', p_queues))),
+            array(select jsonb_array_elements_text(p_tasks)), v_lanes.queues, v_lanes.priorities),
         'workers', (
             select coalesce(json_agg(w.id order by w.id), '[]') from workers w
             where not w.has_left and w.lease_until + 20000000 > v_now

@@ -37,16 +37,18 @@ begin
         where r.id = any(array(select t::uuid from jsonb_array_elements_text(p_ids) t)));
 end $$;
 
--- p_where is a RunFilter. Newest first by (created_at, id), from the index of that order.
+-- p_where is a RunFilter. Newest first by (created_at, id). Each stage of life is read from its own index;
+-- that of the ended, who are many, has this order.
 create or replace function list_runs(p_where jsonb)
 returns json language plpgsql stable
 set search_path from current
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
     w record;
     v_created_at bigint := 9223372036854775807;
     v_id uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+    v_ids uuid[];
 begin
     select * into w from jsonb_to_record(p_where)
         as x(schedule text, task text, state text, since bigint, before uuid, "limit" bigint);
@@ -56,14 +58,37 @@ begin
             return '[]';
         end if;
     end if;
-    return (
-        select coalesce(json_agg(to_json(f)), '[]') from (
-            select r.* from runs r
-            where (r.created_at, r.id) < (v_created_at, v_id) and r.created_at >= coalesce(w.since, -9223372036854775808)
+    v_ids := array(
+        select id from (
+            (select r.created_at, r.id from runs r
+             where r.ended_at is not null and (r.created_at, r.id) < (v_created_at, v_id)
+                and r.created_at >= coalesce(w.since, -9223372036854775808)
                 and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
                 and (w.state is null or r.state = w.state)
-            order by r.created_at desc, r.id desc limit w."limit"
-        ) f);
+             order by r.created_at desc, r.id desc limit w."limit")
+            union all
+            (select r.created_at, r.id from runs r
+             where r.state = 'pending' and not r.parked and (w.state is null or w.state = 'pending')
+                and (r.created_at, r.id) < (v_created_at, v_id) and r.created_at >= coalesce(w.since, r.created_at)
+                and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
+             order by r.created_at desc, r.id desc limit w."limit")
+            union all
+            (select r.created_at, r.id from runs r
+             where r.parked and r.state = 'pending' and (w.state is null or w.state = 'pending')
+                and (r.created_at, r.id) < (v_created_at, v_id) and r.created_at >= coalesce(w.since, r.created_at)
+                and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
+             order by r.created_at desc, r.id desc limit w."limit")
+            union all
+            (select r.created_at, r.id from runs r
+             where r.state = 'running' and (w.state is null or w.state = 'running')
+                and (r.created_at, r.id) < (v_created_at, v_id) and r.created_at >= coalesce(w.since, r.created_at)
+                and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
+             order by r.created_at desc, r.id desc limit w."limit")
+        ) stages
+        order by created_at desc, id desc limit w."limit");
+    return (
+        select coalesce(json_agg(to_json(r) order by r.created_at desc, r.id desc), '[]') from runs r
+        where r.id = any(v_ids));
 end $$;
 
 create or replace function list_workers()

@@ -82,7 +82,6 @@ create table runs (
     reason text,
     progress text,
     checkpoint text,
-    order_key bigint generated always as (due_at - 60000000 * priority) stored,
     -- Where a parked run stands in its schedule's line: runs that run (a changed policy may leave
     -- several) come first, then those that have started, then by position.
     line bigint generated always as (
@@ -91,15 +90,18 @@ create table runs (
         end) stored
 );
 
--- Each index holds the runs of one stage of life only, so that a run is in five at most.
-create index runs_ready on runs (queue, order_key, due_at, id) where state = 'pending' and not parked;
-create index runs_next on runs (queue, due_at) where state = 'pending' and not parked;
+-- Every step of a run's life writes a new version of its row into every index that holds it, and that
+-- is most of what the step costs. So each index holds one stage of life: a run is in four at most.
+--
+-- In claim order within one priority; the few priorities are merged by the claim. One index answers both
+-- what is due first and what will be due next, and future runs never stand in front of due ones.
+create index runs_ready on runs (queue, priority, due_at, id) where state = 'pending' and not parked;
 create index runs_held on runs (worker) where state = 'running';
 create index runs_head on runs (schedule) where serial and not parked and state in ('pending', 'running');
 create index runs_line on runs (schedule, line) where parked;
 create unique index runs_unique on runs ("unique") where "unique" is not null and state in ('pending', 'running');
-create index runs_ended on runs ((state in ('failed', 'lost')), ended_at) where ended_at is not null;
-create index runs_listed on runs (created_at, id);
+-- For listing and for pruning. Open runs are listed from the indexes of their stage.
+create index runs_ended on runs (created_at, id) include (ended_at, state) where ended_at is not null;
 
 create table gaps (
     id bigint generated always as identity primary key,
