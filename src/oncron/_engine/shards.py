@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 SHARDS = 64
 _ABSENCES = 3
@@ -20,6 +21,12 @@ def _hash(text: str) -> int:
 
 def shard_of(name: str) -> int:
     return _hash(name) % SHARDS
+
+
+@lru_cache(maxsize=512)
+def _weights(member: str) -> tuple[int, ...]:
+    """The member's weight in each shard; the heaviest is first."""
+    return tuple(_hash(f"{member}\0{shard}") for shard in range(SHARDS))
 
 
 class Shards:
@@ -34,6 +41,7 @@ class Shards:
         self._members: frozenset[str] = frozenset((me,))
         self._absences: dict[str, int] = {}
         self._suspects: dict[str, int] = {}
+        self._drawn = self._members
         self._firsts: list[str] = [me] * SHARDS
 
     def meet(self, members: frozenset[str], now: int) -> bool:
@@ -60,7 +68,10 @@ class Shards:
 
     def _draw(self) -> bool:
         members = self._members - self._suspects.keys()
-        firsts = [max(members, key=lambda member: (_hash(f"{member}\0{shard}"), member)) for shard in range(SHARDS)]
+        if members == self._drawn:
+            return False
+        self._drawn = members
+        firsts = [max(members, key=lambda member: (_weights(member)[shard], member)) for shard in range(SHARDS)]
         changed = firsts != self._firsts
         self._firsts = firsts
         return changed
