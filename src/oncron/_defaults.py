@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncron._clock import SECOND as SECOND
+from oncron._clock import SECOND
 
 DAY = 24 * 3600 * SECOND
 

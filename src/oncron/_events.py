@@ -42,7 +42,7 @@ NAMES = frozenset(
 )
 
 
-class Event(Record):
+class Event(Record, frozen=True, kw_only=True):
     """One thing that happened. `at` and `tick` are aware UTC datetimes; `run` is a run's id;
     fields that do not apply are None."""
 

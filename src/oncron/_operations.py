@@ -32,7 +32,8 @@ from oncron._run import Run
 from oncron._schedule import Schedule, Stats, stats_of
 from oncron._store import ReadableStore
 from oncron._task import Settings, Task, Timing, call_options, new_run
-from oncron.errors import NotFound, Occupied
+from oncron._why import Why, why
+from oncron.errors import InvalidOption, NotFound, Occupied
 from oncron.stores.open import Opener
 from oncron.triggers import Trigger
 
@@ -146,6 +147,15 @@ class Operations:
     async def get_run(self, run_id: str, /) -> Run[Any]:
         """Raises NotFound."""
         return Run(await self._desk.ask(lambda store: _run(store, run_id)), self._desk)
+
+    async def why(self, schedule: str, instant: datetime) -> Why:
+        """What became of a tick, or will: ran there, skipped because, not due, not yet, paused, pruned.
+
+        Raises NotFound for a schedule that never was, InvalidOption for a naive instant."""
+        at = check.instant(instant, "instant")
+        if at is None:
+            raise InvalidOption("why() takes an instant: datetime(2027, 1, 1, 3, tzinfo=UTC) say")
+        return await self._desk.ask(lambda store: why(store, schedule, at))
 
     async def stats(self) -> Stats:
         """The store at a glance."""
