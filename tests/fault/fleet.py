@@ -282,4 +282,11 @@ class Fleet:
         # A pause owes nothing: its own record is none of a missed tick.
         gaps = [gap for gap in gaps if gap.last <= promises[gap.schedule].until]
         runs = [run for run in self.runs() if run.schedule in promises]
-        return Evidence(lines=self.lines(), promises=promises, runs=runs, gaps=gaps, disturbances=tuple(self.journal))
+        return Evidence(
+            lines=self.lines(),
+            promises=promises,
+            runs=runs,
+            gaps=gaps,
+            disturbances=tuple(self.journal),
+            lease=round(self.load.lease * 1_000_000),
+        )

@@ -51,6 +51,8 @@ class Evidence:
     """Every run on record of those schedules."""
     gaps: Sequence[Gap] = ()
     disturbances: Sequence[Disturbance] = ()
+    lease: int = 0
+    """lease_for of the replicas."""
 
 
 @dataclass
@@ -79,11 +81,12 @@ class Findings:
         return [*self.extra, *self.missing, *self.early, *self.two_holders, *self.disagreement]
 
     def summary(self) -> str:
+        repeated = f"{self.repeated_ends.total()} {dict(self.repeated_ends) or ''}"
         late = f"p50 {percentile_ms(self.lateness_us, 50)} ms, p99 {percentile_ms(self.lateness_us, 99)} ms"
         return (
             f"{self.ticks} ticks: extra {len(self.extra)}, missing {len(self.missing)}, early {len(self.early)}, "
             f"two holders {len(self.two_holders)}, records that disagree {len(self.disagreement)}; "
-            f"take-overs {self.takeovers}, repeated ends {self.repeated_ends.total()} {dict(self.repeated_ends) or ''}; late {late}"
+            f"take-overs {self.takeovers}, repeated ends {repeated}; late {late}"
         )
 
     def __str__(self) -> str:
@@ -176,10 +179,18 @@ def _take_over(found: Findings, evidence: Evidence, before: _Execution, after: _
             f"{(second.at - first.at) / 1e6:.3f} s later; "
             + ("it had not ended" if before.end is None else f"it ended after {(before.end.at - first.at) / 1e6:.3f} s")
         )
+    kills = [d for d in causes if d.kind.startswith("kill") and d.worker == first.worker]
+    if kills == causes and kills and second.at - kills[0].began < evidence.lease // 3:
+        # Leases are renewed when a third of them has passed, so more than that was left.
+        found.two_holders.append(
+            f"two holders: {name} was killed, and {second.worker} started {(second.at - kills[0].began) / 1e6:.3f} s "
+            "later, while the lease still lived"
+        )
     if before.end is not None and after.end is not None:
-        if causes:
-            # What was done to this very worker explains it best.
-            found.repeated_ends[min(causes, key=lambda d: d.worker == EVERYBODY).kind] += 1
+        # A store that was away excuses nobody: ends are kept until it is back, and reaping waits for them.
+        excuses = [d for d in causes if d.worker == first.worker]
+        if excuses:
+            found.repeated_ends[excuses[0].kind] += 1
         else:
             found.extra.append(f"extra: {name} ended, and {second.worker} ended the run again")
 
