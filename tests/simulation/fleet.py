@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from oncron._engine.engine import Engine
@@ -16,7 +17,7 @@ from oncron._store import ReadableStore
 from oncron.errors import OncronError, StoreError
 from tests.simulation.network import Link, Weather
 from tests.simulation.oracle import STUBBORN, Oracle, WatchedStore
-from tests.simulation.world import PROCESS, SECOND, Process, VirtualLoop
+from tests.simulation.world import PROCESS, SECOND, Process, VirtualLoop, virtual_time
 
 Body = Callable[[Execution, random.Random], Coroutine[Any, Any, None]]
 
@@ -82,7 +83,7 @@ class Replica:
             return
         ending = self.fleet.loop.in_process(process, self.engine.stop())
         while not ending.done() and not process.dead:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # noqa: ASYNC110 - nobody tells of a death
         if process is self.process and not process.dead:
             self.kill()
 
@@ -161,6 +162,8 @@ class Fleet:
             await body(execution, random.Random(f"{self.seed} {run.id} {run.attempt}"))
         except asyncio.CancelledError:
             self.oracle.ended(run, "cancelled")
+            raise
+        except GeneratorExit:  # the story is over, and this run was not
             raise
         except BaseException as error:
             self.oracle.ended(run, "asked for more" if isinstance(error, RetryIn) else "raised")
@@ -247,3 +250,21 @@ class Errors(logging.Handler):
         process = PROCESS.get()
         self.found.append(f"{process.name if process else '-'}: {text}")
 
+
+@contextmanager
+def fleet_in_virtual_time(seed: int = 0, **options: Any) -> Iterator[Fleet]:
+    """A fleet for a story that the test tells itself: `fleet.loop.run_until_complete(...)`. What the
+    engine logged as an error is a violation at the end."""
+    errors = Errors()
+    logger = logging.getLogger("oncron")
+    logger.addHandler(errors)
+    quiet, logger.propagate = logger.propagate, False
+    try:
+        with virtual_time(seed) as loop:
+            fleet = Fleet(loop, seed, **options)
+            yield fleet
+            fleet.oracle.violations += [f"logged: {text}" for text in errors.found]
+            fleet.oracle.violations += [f"asyncio: {text}" for text in loop.complaints]
+    finally:
+        logger.removeHandler(errors)
+        logger.propagate = quiet

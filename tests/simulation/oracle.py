@@ -32,7 +32,6 @@ from oncron.stores.memory import MemoryStore
 from oncron.triggers import parse
 from tests.simulation.world import Process
 
-
 STUBBORN = "stubborn"
 """The task that goes on in doubt (`on_doubt="continue"`): it asked to overlap."""
 
@@ -246,8 +245,10 @@ class Oracle:
             self.say("G11", f"{name}: {len(without)} ticks became no run, the gaps count {counted}")
 
     def answered(self, calling: str, answer: Any, worker: str | None) -> None:
-        if worker is None or (isinstance(answer, Claimed) and not answer.runs) or (
-            isinstance(answer, Fired) and not answer.leases
+        if (
+            worker is None
+            or (isinstance(answer, Claimed) and not answer.runs)
+            or (isinstance(answer, Fired) and not answer.leases)
         ):
             return
         if isinstance(answer, Pulse | Claimed | Fired):
@@ -326,7 +327,7 @@ class WatchedStore(MemoryStore):
             setattr(self, name, self._watched(name))
 
     def _watched(self, name: str) -> Callable[..., Any]:
-        method = getattr(super(), name)
+        method = getattr(self, name)
 
         async def step(*args: Any, **options: Any) -> Any:
             self.calling = name

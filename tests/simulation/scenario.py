@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from msgspec.structs import replace
 
 from oncron._engine import registrar
 from oncron._model import Definition, Missed, NewRun, Overlap, RunFilter, new_run_id
 from oncron.triggers import Trigger, cron, daily, every, once
-from tests.simulation.fleet import Errors, Fleet, Replica
+from tests.simulation.fleet import Fleet, Replica, fleet_in_virtual_time
 from tests.simulation.network import Weather
 from tests.simulation.oracle import Oracle, Violation, WatchedStore
-from tests.simulation.world import SECOND, START, VirtualLoop, virtual_time
+from tests.simulation.world import SECOND, START
 
 FAST: list[Trigger] = [every(seconds=0.2), every(seconds=1), every(seconds=1.7), every(seconds=5)]
 SLOW: list[Trigger] = [
@@ -51,61 +51,36 @@ def play(
     store: Callable[[Oracle, Callable[[], int]], WatchedStore] = WatchedStore,
 ) -> Told:
     """The story of this seed. Raises Violation with what the oracle found."""
-    errors = Errors()
-    logger = logging.getLogger("oncron")
-    logger.addHandler(errors)
-    quiet = logger.propagate
-    logger.propagate = False
+    story = Story(seed, minutes=minutes, calm=calm)
     try:
-        with virtual_time(seed) as loop:
-            story = Story(loop, seed, minutes=minutes, calm=calm, store=store)
-            loop.run_until_complete(story.told())
-            fleet = story.fleet
-            fleet.oracle.violations += [f"logged: {text}" for text in errors.found]
-            fleet.oracle.violations += [f"asyncio: {text}" for text in loop.complaints]
-            fleet.oracle.verdict(fleet.store)
-            return Told(
-                fleet.oracle.steps,
-                len(fleet.store._run_rows),
-                len(fleet.oracle.lines),
-                len(fleet.oracle.reaped),
-                loop.callbacks,
-            )
+        with fleet_in_virtual_time(seed, store=store, **story.options) as fleet:
+            fleet.loop.run_until_complete(story.told(fleet))
+        fleet.oracle.verdict(fleet.store)
     except Violation as violation:
         raise Violation(f"seed {seed}: {violation}") from None
-    finally:
-        logger.removeHandler(errors)
-        logger.propagate = quiet
+    oracle = fleet.oracle
+    return Told(oracle.steps, len(fleet.store._run_rows), len(oracle.lines), len(oracle.reaped), fleet.loop.callbacks)
 
 
 class Story:
-    def __init__(
-        self,
-        loop: VirtualLoop,
-        seed: int,
-        *,
-        minutes: float | None,
-        calm: bool,
-        store: Callable[[Oracle, Callable[[], int]], WatchedStore],
-    ) -> None:
+    fleet: Fleet
+
+    def __init__(self, seed: int, *, minutes: float | None, calm: bool) -> None:
         self.chance = chance = random.Random(f"story {seed}")
         self.calm = calm
         self.lease = chance.choice([1, 3, 6, 15]) * SECOND
         self.length = minutes if minutes is not None else chance.choice([2, 4, 10])
-        self.fleet = Fleet(
-            loop,
-            seed,
+        self.options: dict[str, Any] = dict(
             replicas=chance.choice([1, 2, 3, 3, 5]),
             lease_for=self.lease,
             weather=Weather() if calm else self._weather(),
             skews=(0, 0, 200_000, -3 * SECOND, 3600 * SECOND, -24 * 3600 * SECOND),
-            store=store,
             concurrency=chance.choice([1, 3, 10]),
             max_running=chance.choice([None, {"slow": 1}, {"slow": 2, "quick": 1}]),
             queues=chance.choice([None, None, ("mail", "default"), {"mail": 1, "default": 5}]),
         )
         pool = SLOW + (FAST if self.length < 5 else FAST[2:])
-        self.fleet.definitions = [self._definition(f"s{k}", pool) for k in range(chance.randint(1, 6))]
+        self.definitions = [self._definition(f"s{k}", pool) for k in range(chance.randint(1, 6))]
 
     def _weather(self) -> Weather:
         chance = self.chance
@@ -143,8 +118,9 @@ class Story:
 
     # --- the plot ---------------------------------------------------------------------
 
-    async def told(self) -> None:
-        fleet = self.fleet
+    async def told(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        fleet.definitions = self.definitions
         fleet.boot()
         end = fleet.loop.now_us + round(self.length * 60 * SECOND)
         while fleet.loop.now_us < end and not fleet.oracle.violations:
@@ -185,7 +161,9 @@ class Story:
                 replica.link.cut = True
                 loop.at(how_long, self._join, replica)
             case 4:
-                replica.process.wall_offset += chance.choice([-1, 1]) * chance.choice([SECOND, self.lease, 86400 * SECOND])
+                replica.process.wall_offset += chance.choice([-1, 1]) * chance.choice(
+                    [SECOND, self.lease, 86400 * SECOND]
+                )
             case 5 if chance.random() < 0.3:
                 for other in self.fleet.replicas:
                     other.link.cut = True

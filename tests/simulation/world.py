@@ -144,7 +144,9 @@ def _task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **opt
     task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
     process = PROCESS.get()
     if process is not None:
-        process.tasks = [other for other in process.tasks if not other.done()] if len(process.tasks) > 99 else process.tasks
+        process.tasks = (
+            [other for other in process.tasks if not other.done()] if len(process.tasks) > 99 else process.tasks
+        )
         process.tasks.append(task)  # what a killed process leaves must not be collected: its `finally` would run
     return task
 
