@@ -10,6 +10,7 @@ import pytest
 
 from oncron._store import ReadableStore
 from oncron.stores.memory import MemoryStore
+from tests.contract.race import Racers
 
 KINDS = ("memory", "sqlite", "postgres")
 _namespaces = itertools.count(1)
@@ -75,3 +76,10 @@ async def other(connect: Connect, store: ReadableStore) -> AsyncIterator[Readabl
     await other.open()
     yield other
     await other.close()
+
+
+@pytest.fixture
+async def racers(connect: Connect, store: ReadableStore) -> AsyncIterator[Racers]:
+    """Four sessions on threads of their own."""
+    async with Racers(connect, sessions=4) as racers:
+        yield racers

@@ -196,6 +196,14 @@ async def finish(
     return answer
 
 
+async def claimable(store: ReadableStore, *, now: int) -> list[int | None]:
+    """The ticks whose runs a claim would take, found out by taking and giving back."""
+    runs = (await claim(store, "prober", now=now)).runs
+    for run in runs:
+        await finish(store, run, OutcomeKind.RELEASED, now=now)
+    return [run.tick for run in runs]
+
+
 async def run_now(store: ReadableStore, run_id: str) -> RunRecord:
     run = await store.get_run(run_id)
     assert run is not None

@@ -15,7 +15,6 @@ from __future__ import annotations
 import pytest
 
 from oncron._model import (
-    Change,
     FireOutcome,
     FirePlan,
     GapReason,
@@ -23,19 +22,16 @@ from oncron._model import (
     RunFilter,
     RunState,
     Status,
-    TickRun,
     new_id,
     tick_run_id,
 )
 from oncron._store import ReadableStore
 from tests.contract.given import (
-    DAY,
     FAR_AHEAD,
     at,
     changed,
     claimed,
     declared,
-    definition,
     enqueued,
     finish,
     fired,
@@ -47,7 +43,7 @@ from tests.contract.given import (
     spec,
 )
 
-# --- one run per tick (G1) ------------------------------------------------------------------
+# --- one run per tick (G1) --------------------------------------------------------------------
 
 
 async def test_a_due_tick_becomes_one_pending_run_with_the_options_of_its_schedule(store: ReadableStore) -> None:
@@ -144,7 +140,7 @@ async def test_two_schedules_with_a_tick_at_one_instant_have_a_run_each(store: R
     assert {run.schedule for run in await store.runs(RunFilter())} == {"report", "backup"}
 
 
-# --- never early (G2) -----------------------------------------------------------------------
+# --- never early (G2) -------------------------------------------------------------------------
 
 
 async def test_a_tick_later_than_the_clock_of_the_store_is_refused(store: ReadableStore) -> None:
@@ -177,7 +173,7 @@ async def test_a_tick_fires_at_its_very_instant(store: ReadableStore) -> None:
     assert answer.results[0].outcome is FireOutcome.FIRED
 
 
-# --- none lost (G3), nothing silent (G11) ---------------------------------------------------
+# --- none lost (G3), nothing silent (G11) -----------------------------------------------------
 
 
 async def test_a_plan_made_from_another_cursor_is_stale(store: ReadableStore) -> None:
@@ -323,193 +319,7 @@ async def test_a_schedule_without_a_further_tick_has_no_next_at(store: ReadableS
     assert await store.due(FAR_AHEAD) == []
 
 
-# --- what a run remembers of its tick -------------------------------------------------------
-
-
-async def test_jitter_delays_when_the_run_is_due_but_not_the_name_of_its_tick(store: ReadableStore) -> None:
-    row = await declared(store)
-    jittered = TickRun(run_id=tick_run_id("report", at(1)), tick=at(1), due_at=at(1.7))
-
-    await store.fire([plan(row, new_cursor=at(1), ticks=(jittered,))], fire_id=new_id(), now=at(1))
-
-    run = await run_of(store, at(1))
-    assert (run.tick, run.due_at) == (at(1), at(1.7))
-
-
-async def test_a_run_for_a_missed_tick_says_so_and_how_many_it_stands_for(store: ReadableStore) -> None:
-    row = await declared(store)
-    late = TickRun(run_id=tick_run_id("report", at(9)), tick=at(9), due_at=at(9), is_catchup=True, missed_count=8)
-    passed = gap(at(1), at(8), 8)
-
-    await store.fire([plan(row, new_cursor=at(9), ticks=(late,), gaps=[passed])], fire_id=new_id(), now=at(100))
-
-    run = await run_of(store, at(9))
-    assert (run.is_catchup, run.missed_count) == (True, 8)
-
-
-async def test_the_ticks_of_a_plan_with_several_are_all_a_catch_up(store: ReadableStore) -> None:
-    await declared(store, overlap=Overlap.QUEUE)
-
-    await fired(store, at(1), at(2))
-
-    assert [(await run_of(store, at(second))).is_catchup for second in (1, 2)] == [True, True]
-
-
-# --- limit and unique key -------------------------------------------------------------------
-
-
-async def test_a_limit_counts_the_runs_created_and_then_the_schedule_is_done(store: ReadableStore) -> None:
-    await declared(store, limit=2, overlap=Overlap.ALLOW)
-    await fired(store, at(1))
-    assert (await seen(store)).next_at == at(2)
-
-    await fired(store, at(2))
-
-    row = await seen(store)
-    assert (row.created_count, row.next_at, row.status) == (2, None, Status.ACTIVE)
-
-
-async def test_ticks_beyond_the_limit_are_refused_newest_last_and_recorded(store: ReadableStore) -> None:
-    await declared(store, limit=2, overlap=Overlap.ALLOW)
-
-    answer = await fired(store, at(1), at(2), at(3), at(4))
-
-    assert (answer.results[0].created, answer.results[0].skipped) == (2, 2)
-    assert answer.results[0].reason is GapReason.LIMIT
-    [refused] = await store.gaps("report")
-    assert (refused.first, refused.last, refused.count, refused.reason) == (at(3), at(4), 2, GapReason.LIMIT)
-    assert (await seen(store)).cursor == at(4)
-
-
-async def test_a_tick_that_is_refused_uses_up_nothing_of_the_limit(store: ReadableStore) -> None:
-    await declared(store, limit=2, overlap=Overlap.SKIP)
-    await fired(store, at(1))
-    await fired(store, at(2))
-    run = await claimed(store, now=at(2))
-    await finish(store, run, now=at(2))
-
-    answer = await fired(store, at(3))
-
-    assert answer.results[0].created == 1
-    assert (await seen(store)).created_count == 2
-
-
-async def test_a_tick_whose_unique_key_is_taken_is_refused_and_recorded(store: ReadableStore) -> None:
-    await declared(store, unique="only-one")
-    holder = await enqueued(store, unique="only-one", now=at(0))
-
-    answer = await fired(store, at(1))
-
-    assert (answer.results[0].created, answer.results[0].reason) == (0, GapReason.UNIQUE)
-    [refused] = await store.gaps("report")
-    assert (refused.first, refused.last, refused.count, refused.reason) == (at(1), at(1), 1, GapReason.UNIQUE)
-    assert [run.id for run in await store.runs(RunFilter())] == [holder.id]
-
-
-async def test_a_unique_key_is_free_again_when_its_run_has_ended(store: ReadableStore) -> None:
-    await declared(store, unique="only-one")
-    await enqueued(store, unique="only-one", now=at(0))
-    await finish(store, await claimed(store, now=at(0)), now=at(0))
-
-    answer = await fired(store, at(1))
-
-    assert answer.results[0].created == 1
-    assert (await run_of(store, at(1))).unique == "only-one"
-
-
-async def test_of_several_ticks_in_one_plan_one_gets_the_unique_key(store: ReadableStore) -> None:
-    await declared(store, unique="only-one", overlap=Overlap.ALLOW)
-
-    answer = await fired(store, at(1), at(2), at(3))
-
-    assert (answer.results[0].created, answer.results[0].skipped) == (1, 2)
-    assert answer.results[0].reason is GapReason.UNIQUE
-    assert [run.tick for run in await store.runs(RunFilter())] == [at(1)]
-
-
-async def test_of_two_schedules_in_one_fire_one_gets_the_unique_key_they_share(store: ReadableStore) -> None:
-    plans = [plan(await declared(store, name, unique="shared"), at(1)) for name in ("a", "b")]
-
-    answer = await store.fire(plans, fire_id=new_id(), now=at(1))
-
-    assert sorted(result.created for result in answer.results) == [0, 1]
-    assert len(await store.runs(RunFilter())) == 1
-
-
-# --- leases on the spot ---------------------------------------------------------------------
-
-
-async def test_the_replica_that_fires_may_lease_the_run_in_the_same_step(store: ReadableStore) -> None:
-    await declared(store)
-
-    answer = await fired(store, at(1), claim=spec("w1", claim_id="c1"))
-
-    [lease] = answer.leases
-    assert (lease.state, lease.worker, lease.attempt, lease.claim_id) == (RunState.RUNNING, "w1", 1, "c1")
-    assert (lease.started_at, lease.tick) == (at(1), at(1))
-    assert lease.token >= at(1)
-    assert answer.lease_until >= at(11)
-    assert await run_of(store, at(1)) == lease
-    [worker] = await store.workers()
-    assert (worker.id, worker.lease_until) == ("w1", answer.lease_until)
-
-
-async def test_a_lease_on_the_spot_obeys_the_filter_of_a_claim(store: ReadableStore) -> None:
-    """Same rules as `claim`: own tasks, own queues, due now, at most `limit`."""
-    names = ("mine", "foreign-task", "foreign-queue", "later")
-    mine, task, queue, later = names
-    await declared(store, mine, queue="mail")
-    await declared(store, task, task="other", queue="mail")
-    await declared(store, queue, queue="slow")
-    row = await declared(store, later, queue="mail")
-    jittered = TickRun(run_id=tick_run_id(later, at(1)), tick=at(1), due_at=at(1.5))
-    plans = [plan(await seen(store, name), at(1)) for name in (mine, task, queue)]
-    plans.append(plan(row, new_cursor=at(1), ticks=(jittered,)))
-
-    answer = await store.fire(plans, spec(queues=("mail",)), fire_id=new_id(), now=at(1))
-
-    assert [result.created for result in answer.results] == [1, 1, 1, 1]
-    assert [run.schedule for run in answer.leases] == [mine]
-    assert (await run_of(store, at(1), later)).state is RunState.PENDING
-
-
-async def test_leases_on_the_spot_stop_at_the_limit_and_at_max_running(store: ReadableStore) -> None:
-    plans = [plan(await declared(store, f"s{n}", task="scarce" if n < 3 else "send"), at(1)) for n in range(6)]
-    wants = spec(tasks=("scarce", "send"), limit=3, max_running=(("scarce", 1),))
-
-    answer = await store.fire(plans, wants, fire_id=new_id(), now=at(1))
-
-    assert sorted(run.task for run in answer.leases) == ["scarce", "send", "send"]
-
-
-async def test_a_tick_that_must_wait_for_its_place_is_not_leased(store: ReadableStore) -> None:
-    await declared(store, overlap=Overlap.QUEUE)
-    await fired(store, at(1))
-
-    answer = await fired(store, at(2), claim=spec())
-
-    assert answer.leases == ()
-    assert (await run_of(store, at(2))).parked
-
-
-async def test_of_a_catch_up_only_the_oldest_is_leased(store: ReadableStore) -> None:
-    await declared(store, overlap=Overlap.SKIP)
-
-    answer = await fired(store, at(1), at(2), at(3), claim=spec())
-
-    assert [run.tick for run in answer.leases] == [at(1)]
-
-
-async def test_only_the_new_runs_are_leased_on_the_spot(store: ReadableStore) -> None:
-    await enqueued(store, now=at(0))
-    await declared(store)
-
-    answer = await fired(store, at(1), claim=spec())
-
-    assert [run.schedule for run in answer.leases] == ["report"]
-
-
-# --- repeatable (G7) ------------------------------------------------------------------------
+# --- repeatable (G7) --------------------------------------------------------------------------
 
 
 async def test_the_same_fire_id_answers_fired_again_with_its_leases_while_they_are_held(store: ReadableStore) -> None:
@@ -583,36 +393,3 @@ async def test_a_batch_may_be_repeated_as_a_whole(store: ReadableStore) -> None:
     assert {run.id: run for run in again.leases} == {run.id: run for run in first.leases}
     assert len(again.leases) == 3, "a repetition leases no more than the first time"
     assert len(await store.runs(RunFilter())) == 5
-
-
-# --- large and far --------------------------------------------------------------------------
-
-
-async def test_five_thousand_schedules_fire_in_one_call(store: ReadableStore) -> None:
-    names = [f"s{n:04}" for n in range(5_000)]
-    new = [
-        Change(name=name, definition=definition(name), status=Status.ACTIVE, new_cursor=at(0), next_at=at(1))
-        for name in names
-    ]
-    rows = [answer.record for answer in await store.declare(new, now=at(0))]
-
-    answer = await store.fire([plan(row, at(1)) for row in rows if row], spec(limit=7), fire_id=new_id(), now=at(1))
-
-    assert [(result.name, result.created) for result in answer.results] == [(name, 1) for name in names]
-    assert len(answer.leases) == 7
-    runs = (await store.stats(now=at(1))).runs
-    assert (runs["pending"], runs["running"]) == (4_993, 7)
-
-
-@pytest.mark.parametrize("year_in_seconds", [2_147_483_648 + 1, 253_402_300_799])
-async def test_instants_beyond_2038_and_up_to_9999_are_kept_to_the_microsecond(
-    store: ReadableStore, year_in_seconds: int
-) -> None:
-    tick = year_in_seconds * 1_000_000 - 1
-    await declared(store, now=tick - DAY)
-
-    await fired(store, tick)
-
-    run = await run_of(store, tick)
-    assert (run.tick, run.due_at, run.created_at) == (tick, tick, tick)
-    assert (await seen(store)).cursor == tick

@@ -8,7 +8,7 @@ from oncron._clock import SECOND, wall_us
 from oncron._model import RunFilter
 from oncron._store import ReadableStore
 from tests.contract.conftest import Connect
-from tests.contract.given import at, declared, enqueued, picture, seen
+from tests.contract.given import at, declared, enqueued, new_run, picture, seen
 
 
 async def test_migrating_again_changes_nothing(store: ReadableStore) -> None:
@@ -47,7 +47,7 @@ async def test_the_clock_of_the_store_is_that_of_the_world_and_never_goes_back(s
 
 
 async def test_a_step_that_is_not_told_the_time_takes_it_from_the_clock_of_the_store(store: ReadableStore) -> None:
-    [answer] = await store.enqueue([_new()])
+    [answer] = await store.enqueue([new_run()])
     after = await store.now()
 
     assert after - 60 * SECOND < answer.run.created_at <= after
@@ -59,7 +59,7 @@ async def test_a_time_that_was_told_is_not_remembered(store: ReadableStore) -> N
     await enqueued(store, now=far)
 
     assert await store.now() < far
-    [answer] = await store.enqueue([_new()])
+    [answer] = await store.enqueue([new_run()])
     assert answer.run.created_at < far
 
 
@@ -112,9 +112,3 @@ async def test_many_calls_at_once_on_one_session_do_not_disturb_each_other(store
     assert len({run.id for run in runs}) == 50
     found = await asyncio.gather(*(store.get_run(run.id) for run in runs))
     assert list(found) == list(runs)
-
-
-def _new():
-    from tests.contract.given import new_run
-
-    return new_run()

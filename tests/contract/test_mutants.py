@@ -18,13 +18,19 @@ from tests.contract import (
     test_enqueue as enqueue,
     test_finish as finish,
     test_fire as fire,
+    test_fire_runs as fire_runs,
     test_heartbeat as heartbeat,
+    test_max_running as max_running,
     test_occupancy as occupancy,
+    test_occupancy_changes as occupancy_changes,
     test_prune as prune,
-    test_races as races,
+    test_races_runs as races_of_runs,
+    test_races_ticks as races_of_ticks,
     test_reader as reader,
     test_reap as reap,
+    test_run_now as run_now,
     test_tokens as tokens,
+    torn,
 )
 from tests.contract.race import Racers
 
@@ -53,7 +59,7 @@ CAUGHT: list[Caught] = [
     seen_by(mutants.CursorMovedWithoutRecord, declare.test_what_a_change_passes_is_recorded_in_the_same_step),
     seen_by(mutants.GapPerTick, fire.test_a_gap_that_goes_on_for_the_same_reason_extends_the_newest_one),
     seen_by(mutants.GapsOfTwoStretchesJoined, fire.test_a_gap_with_another_reason_or_after_a_run_is_a_row_of_its_own),
-    seen_by(mutants.LimitIgnored, fire.test_ticks_beyond_the_limit_are_refused_newest_last_and_recorded),
+    seen_by(mutants.LimitIgnored, fire_runs.test_ticks_beyond_the_limit_are_refused_newest_last_and_recorded),
     seen_by(mutants.SupersededStillCounts, occupancy.test_a_superseded_run_does_not_count_for_the_limit),
     seen_by(
         mutants.FireNotRepeatable, fire.test_the_same_fire_id_answers_fired_again_with_its_leases_while_they_are_held
@@ -67,17 +73,17 @@ CAUGHT: list[Caught] = [
     seen_by(mutants.CursorGoesBack, declare.test_the_cursor_never_goes_back),
     seen_by(mutants.CursorPassesTheFuture, declare.test_a_cursor_is_not_moved_past_the_clock_of_the_store),
     seen_by(mutants.VersionStands, reader.test_the_version_rises_with_every_change_of_a_schedule_and_with_nothing_else),
-    seen_by(mutants.NeverReparks, occupancy.test_changed_from_allow_one_has_the_place_and_the_others_wait),
+    seen_by(mutants.NeverReparks, occupancy_changes.test_changed_from_allow_one_has_the_place_and_the_others_wait),
     seen_by(mutants.OccupancyIgnored, occupancy.test_skip_has_at_most_one_open_run),
     seen_by(mutants.OccupancyIgnored, occupancy.test_queue_runs_one_at_a_time_in_tick_order),
-    seen_by(mutants.OccupancyIgnored, occupancy.test_run_now_is_refused_where_a_tick_would_be),
+    seen_by(mutants.OccupancyIgnored, run_now.test_run_now_is_refused_where_a_tick_would_be),
     seen_by(
         mutants.PlaceNeverFilled,
-        occupancy.test_every_ending_frees_the_place_in_the_same_step_and_says_so,
+        occupancy_changes.test_every_ending_frees_the_place_in_the_same_step_and_says_so,
         ending=OutcomeKind.FAILED,
     ),
-    seen_by(mutants.PlaceNeverFilled, occupancy.test_cancelling_the_pending_head_frees_its_place),
-    seen_by(mutants.PlaceNeverFilled, occupancy.test_reaping_the_head_for_good_frees_its_place),
+    seen_by(mutants.PlaceNeverFilled, occupancy_changes.test_cancelling_the_pending_head_frees_its_place),
+    seen_by(mutants.PlaceNeverFilled, occupancy_changes.test_reaping_the_head_for_good_frees_its_place),
     seen_by(mutants.ExpiredFreesPlace, occupancy.test_skip_counts_an_expired_lease_as_open),
     seen_by(mutants.RetryLosesPlace, occupancy.test_a_retry_keeps_its_place_at_the_head),
     seen_by(mutants.CatchupSuperseded, occupancy.test_a_later_tick_does_not_supersede_a_catch_up, overlap=Overlap.WAIT),
@@ -92,7 +98,7 @@ CAUGHT: list[Caught] = [
     seen_by(mutants.PriorityBeforeAge, claim.test_a_step_of_priority_weighs_as_much_as_a_minute_of_waiting),
     seen_by(mutants.QueueOrderIgnored, claim.test_queues_are_emptied_in_the_order_given),
     seen_by(mutants.ClaimNotRepeatable, claim.test_repeating_a_claim_returns_its_leases_and_takes_no_more),
-    seen_by(mutants.MaxRunningIgnored, occupancy.test_max_running_counts_the_claims_held_of_the_whole_fleet),
+    seen_by(mutants.MaxRunningIgnored, max_running.test_max_running_counts_the_claims_held_of_the_whole_fleet),
     seen_by(mutants.ClaimForgetsTheLease, claim.test_a_claim_extends_a_lease_that_has_little_left),
     seen_by(mutants.TokenIsTheClock, tokens.test_a_later_claim_has_a_greater_token_even_when_the_clock_stepped_back),
     seen_by(mutants.TokenPerRunOnly, tokens.test_tokens_grow_over_all_runs_of_a_schedule),
@@ -127,7 +133,7 @@ CAUGHT: list[Caught] = [
     seen_by(mutants.LossUntold, heartbeat.test_a_worker_is_told_what_it_has_lost),
     seen_by(mutants.ExpiredCannotBeRevived, heartbeat.test_a_heartbeat_revives_a_lease_that_expired_and_was_not_reaped),
     seen_by(mutants.UniqueIgnored, enqueue.test_an_open_run_with_the_same_unique_key_is_returned_instead),
-    seen_by(mutants.UniqueIgnored, fire.test_a_tick_whose_unique_key_is_taken_is_refused_and_recorded),
+    seen_by(mutants.UniqueIgnored, fire_runs.test_a_tick_whose_unique_key_is_taken_is_refused_and_recorded),
     seen_by(mutants.EnqueueNotRepeatable, enqueue.test_repeating_an_enqueue_whose_run_has_ended_does_not_run_it_again),
     seen_by(
         mutants.RetryTakesAnyPlace,
@@ -139,25 +145,25 @@ CAUGHT: list[Caught] = [
     seen_by(mutants.PrunesFailedEarly, prune.test_failed_and_lost_runs_have_their_own_age),
     seen_by(mutants.PrunesOpenRuns, prune.test_an_open_run_is_never_pruned),
     seen_by(mutants.PrunesFreshGaps, prune.test_a_gap_that_was_recorded_late_is_kept_for_its_time),
-    seen_by(mutants.TornFire, races.test_of_four_replicas_that_fire_one_tick_one_does),
-    seen_by(mutants.TornFire, races.test_either_the_pause_or_the_tick_wins, status=Status.PAUSED),
-    seen_by(mutants.TornEntry, races.test_of_run_now_and_a_tick_one_gets_the_place),
+    seen_by(torn.TornFire, races_of_ticks.test_of_four_replicas_that_fire_one_tick_one_does),
+    seen_by(torn.TornFire, races_of_ticks.test_either_the_pause_or_the_tick_wins, status=Status.PAUSED),
+    seen_by(torn.TornEntry, races_of_ticks.test_of_run_now_and_a_tick_one_gets_the_place),
     seen_by(
-        mutants.TornEntry,
-        races.test_a_tick_that_comes_to_wait_beside_an_ending_is_never_forgotten,
+        torn.TornEntry,
+        races_of_ticks.test_a_tick_that_comes_to_wait_beside_an_ending_is_never_forgotten,
         overlap=Overlap.QUEUE,
         ending="finish",
     ),
-    seen_by(mutants.TornClaim, races.test_each_run_is_claimed_by_one),
-    seen_by(mutants.TornCount, races.test_max_running_holds_while_four_claim),
-    seen_by(mutants.TornKey, races.test_of_four_that_enqueue_one_unique_key_one_does_and_all_are_told_of_it),
-    seen_by(mutants.TornKey, races.test_of_two_schedules_that_share_a_unique_key_one_gets_it),
-    seen_by(mutants.TornFinish, races.test_of_two_endings_under_one_token_one_is_recorded),
-    seen_by(mutants.TornFinish, races.test_of_reap_and_finish_one_wins_and_the_other_knows),
-    seen_by(mutants.TornReap, races.test_of_reap_and_finish_one_wins_and_the_other_knows),
-    seen_by(mutants.TornReap, races.test_of_reap_and_heartbeat_one_wins_and_the_other_knows),
-    seen_by(mutants.TornDeclare, races.test_of_four_replicas_that_declare_a_new_schedule_one_does),
-    seen_by(mutants.TornCancel, races.test_a_run_is_claimed_or_cancelled_and_never_claimed_after),
+    seen_by(torn.TornClaim, races_of_runs.test_each_run_is_claimed_by_one),
+    seen_by(torn.TornCount, races_of_runs.test_max_running_holds_while_four_claim),
+    seen_by(torn.TornKey, races_of_runs.test_of_four_that_enqueue_one_unique_key_one_does_and_all_are_told_of_it),
+    seen_by(torn.TornKey, races_of_ticks.test_of_two_schedules_that_share_a_unique_key_one_gets_it),
+    seen_by(torn.TornFinish, races_of_runs.test_of_two_endings_under_one_token_one_is_recorded),
+    seen_by(torn.TornFinish, races_of_runs.test_of_reap_and_finish_one_wins_and_the_other_knows),
+    seen_by(torn.TornReap, races_of_runs.test_of_reap_and_finish_one_wins_and_the_other_knows),
+    seen_by(torn.TornReap, races_of_runs.test_of_reap_and_heartbeat_one_wins_and_the_other_knows),
+    seen_by(torn.TornDeclare, races_of_ticks.test_of_four_replicas_that_declare_a_new_schedule_one_does),
+    seen_by(torn.TornCancel, races_of_runs.test_a_run_is_claimed_or_cancelled_and_never_claimed_after),
 ]
 
 
@@ -188,6 +194,7 @@ async def test_a_broken_guard_is_seen(mutant: type[MemoryStore], test: ContractT
 
 
 def test_every_mutant_is_caught_by_a_test() -> None:
-    kept = {kind for kind in vars(mutants).values() if inspect.isclass(kind) and issubclass(kind, MemoryStore)}
+    names = {**vars(mutants), **vars(torn)}.values()
+    kept = {kind for kind in names if inspect.isclass(kind) and issubclass(kind, MemoryStore)}
 
-    assert kept - {MemoryStore, mutants.Torn} == {mutant for mutant, _, _ in CAUGHT}
+    assert kept - {MemoryStore, torn.Torn} == {mutant for mutant, _, _ in CAUGHT}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncron import _defaults as limits
-from oncron._model import OutcomeKind, RunState
+from oncron._model import OutcomeKind, Report, RunState
 from oncron._store import ReadableStore
 from tests.contract.given import (
     LEASE,
@@ -145,8 +145,6 @@ async def test_a_lost_run_frees_its_unique_key(store: ReadableStore) -> None:
 
 
 async def test_a_taken_run_keeps_its_progress_and_checkpoint(store: ReadableStore) -> None:
-    from oncron._model import Report
-
     await enqueued(store, now=at(0), retry_delay=0)
     run = await claimed(store, now=at(1))
     report = Report(run_id=run.id, token=run.token, progress="half", checkpoint="5")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from oncron._model import FinishStatus, OutcomeKind, Overlap, RunState
+import pytest
+from msgspec.structs import replace
+
+from oncron._model import FinishStatus, Outcome, OutcomeKind, Overlap, RunRecord, RunState, Status
 from oncron._store import ReadableStore
 from tests.contract.given import (
     SECOND,
     at,
+    changed,
     claim,
     claimed,
     declared,
@@ -68,6 +72,26 @@ async def test_a_lease_on_the_spot_has_a_token_by_the_same_rule(store: ReadableS
     assert (await seen(store)).last_token == second.token
 
 
+@pytest.mark.parametrize("scarce", [(), (("send", 1),)])
+async def test_the_first_lease_on_the_spot_has_the_time_of_the_store(
+    store: ReadableStore, scarce: tuple[tuple[str, int], ...]
+) -> None:
+    await declared(store)
+
+    [lease] = (await fired(store, at(1), claim=spec(max_running=scarce))).leases
+
+    assert (lease.token, (await seen(store)).last_token) == (at(1), at(1))
+
+
+async def test_a_tick_that_nobody_leases_leaves_the_last_token_alone(store: ReadableStore) -> None:
+    await declared(store)
+
+    await fired(store, at(1), claim=spec(tasks=("other",)))
+
+    assert (await seen(store)).last_token == 0
+    assert (await claimed(store, now=at(1))).token == at(1)
+
+
 async def test_a_stale_token_changes_nothing(store: ReadableStore) -> None:
     """G5: the old holder wakes up after its run was taken over."""
     await enqueued(store, now=at(0), retry_delay=0)
@@ -116,9 +140,6 @@ async def test_a_run_that_was_never_claimed_cannot_be_finished_by_token_0(store:
 
 
 async def test_a_claim_of_a_schedule_that_changed_status_still_moves_its_last_token(store: ReadableStore) -> None:
-    from oncron._model import Status
-    from tests.contract.given import changed
-
     await declared(store)
     await fired(store, at(1))
     await changed(store, await seen(store), now=at(1), status=Status.REMOVED)
@@ -129,7 +150,5 @@ async def test_a_claim_of_a_schedule_that_changed_status_still_moves_its_last_to
     assert (row.last_token, row.status) == (run.token, Status.REMOVED)
 
 
-def _with_token(run, token: int):
-    import msgspec
-
-    return msgspec.structs.replace(outcome(run), token=token)
+def _with_token(run: RunRecord, token: int) -> Outcome:
+    return replace(outcome(run), token=token)

@@ -1,0 +1,429 @@
+"""Twins: random calls on MemoryStore and on another store, whose answers and rows must stay the same."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from oncron._model import (
+    Change,
+    Claimed,
+    Definition,
+    Fired,
+    FirePlan,
+    Gap,
+    GapReason,
+    NewRun,
+    Outcome,
+    OutcomeKind,
+    Overlap,
+    Report,
+    RunRecord,
+    RunState,
+    ScheduleRecord,
+    Status,
+    TickRun,
+    WorkerRecord,
+    tick_run_id,
+)
+from oncron._store import ReadableStore
+from oncron.stores.memory import MemoryStore
+from tests.contract.comparable import comparable
+from tests.contract.given import LEASE, SECOND, at, picture, spec
+
+PLAYS = int(os.environ.get("ONCRON_PLAYS", "30"))
+STEPS = 40
+
+NAMES = ("a", "b", "ß/c")
+TASKS = ("send", "scarce")
+QUEUES = ("default", "slow")
+WORKERS = ("w1", "w2", "w3")
+
+names = st.sampled_from(NAMES)
+workers = st.sampled_from(WORKERS)
+whichever = st.integers(0, 10_000)
+"""Picks one of what is there: see `_pick`."""
+
+
+class Twins(RuleBasedStateMachine):
+    """Each rule makes one call on both stores. `make` opens the store that is compared with memory."""
+
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+    make: Callable[[], ReadableStore]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory, self.other = MemoryStore(), type(self).make()
+        self.now = at(0)
+        self.ids = itertools.count(1)
+        self.claims: dict[str, Any] = {}
+        self.fires: list[tuple[FirePlan, Any, str]] = []
+        self.enqueued: list[NewRun] = []
+        self.tokens: list[tuple[str, int]] = []
+        type(self).run(self._open())
+        self.versions = type(self).run(self._versions())
+
+    async def _open(self) -> None:
+        await self.other.open()
+        await self.other.migrate()
+
+    async def _versions(self) -> list[int]:
+        return [(await store.poll([], None, now=self.now)).version for store in (self.memory, self.other)]
+
+    def teardown(self) -> None:
+        type(self).run(self.other.close())
+
+    # --- both at once ---------------------------------------------------------------------
+
+    def both(self, call: Callable[[ReadableStore], Coroutine[Any, Any, Any]]) -> Any:
+        """The answer, which must be the same."""
+
+        async def ask() -> tuple[Any, Any]:
+            return await call(self.memory), await call(self.other)
+
+        expected, actual = type(self).run(ask())
+        assert comparable(actual) == comparable(expected)
+        return expected
+
+    def rows(self) -> list[ScheduleRecord]:
+        return list(self.memory._schedule_rows.values())
+
+    def runs(self, *states: RunState) -> list[RunRecord]:
+        runs = sorted(self.memory._run_rows.values(), key=lambda run: run.id)
+        return [run for run in runs if not states or run.state in states]
+
+    def new_id(self) -> str:
+        return f"00000000-0000-7000-8000-{next(self.ids):012}"
+
+    @invariant()
+    def what_can_be_read_is_the_same(self) -> None:
+        self.both(picture)
+        self.both(lambda store: store.stats(now=self.now))
+        self.both(lambda store: store.poll(TASKS, QUEUES, now=self.now))
+        risen = type(self).run(self._versions())
+        assert [new > old for new, old in zip(risen, self.versions, strict=True)] in ([True, True], [False, False])
+        self.versions = risen
+
+    # --- time -----------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from((0.5, 1, 2, 7, 14.999999, 15, 31, 61, 90)))
+    def time_passes(self, seconds: float) -> None:
+        self.now += round(seconds * SECOND)
+
+    # --- schedules ------------------------------------------------------------------------
+
+    @initialize(
+        overlaps=st.permutations(Overlap),
+        limit=st.sampled_from((None, None, 3)),
+        unique=st.sampled_from((None, None, None, "k1")),
+    )
+    def begin(self, overlaps: Sequence[Overlap], limit: int | None, unique: str | None) -> None:
+        for name, overlap in zip(NAMES, overlaps, strict=False):
+            self.declare(name, overlap, TASKS[0], QUEUES[0], Status.ACTIVE, limit, unique, 1, 0, moves=True)
+
+    @rule(
+        name=names,
+        overlap=st.sampled_from(Overlap),
+        task=st.sampled_from(TASKS),
+        queue=st.sampled_from(QUEUES),
+        status=st.sampled_from((Status.ACTIVE,) * 6 + (Status.PAUSED, Status.REMOVED)),
+        limit=st.sampled_from((None, None, None, 1, 3)),
+        unique=st.sampled_from((None, None, None, "k1", "k2")),
+        retries=st.integers(0, 2),
+        stale=st.integers(0, 9),
+        moves=st.booleans(),
+    )
+    def declare(
+        self,
+        name: str,
+        overlap: Overlap,
+        task: str,
+        queue: str,
+        status: Status,
+        limit: int | None,
+        unique: str | None,
+        retries: int,
+        stale: int,
+        moves: bool,
+    ) -> None:
+        row = self.memory._schedule_rows.get(name)
+        definition = Definition(
+            name=name,
+            trigger="every 1s",
+            task=task,
+            queue=queue,
+            overlap=overlap,
+            limit=limit,
+            unique=unique,
+            retries=retries,
+            retry_delay=3 * SECOND,
+        )
+        cursor = self.now if row is None or moves else row.cursor
+        gaps: tuple[Gap, ...] = ()
+        if row is not None and cursor > row.cursor:
+            gaps = (Gap(schedule=name, first=row.cursor + 1, last=cursor, count=0, reason=GapReason.CHANGED),)
+        change = Change(
+            name=name,
+            definition=definition,
+            status=status,
+            new_cursor=cursor + (SECOND if stale == 1 else 0),
+            next_at=cursor + SECOND,
+            seen_revision=None if row is None else row.revision - (stale == 2),
+            seen_cursor=None if row is None else row.cursor - (stale == 3),
+            gaps=gaps,
+            note=f"note {stale}",
+        )
+        self.both(lambda store: store.declare([change], now=self.now))
+
+    @rule(horizon=st.integers(0, 100), limit=st.integers(1, 3), exclude=st.sets(names, max_size=1))
+    def due(self, horizon: int, limit: int, exclude: set[str]) -> None:
+        until = self.now + (horizon - 50) * SECOND
+        page = self.both(lambda store: store.due(until, exclude=sorted(exclude), limit=limit))
+        if page:
+            last = (page[-1].next_at, page[-1].name)
+            self.both(lambda store: store.due(until, after=last, limit=limit))
+
+    # --- ticks ----------------------------------------------------------------------------
+
+    @rule(
+        picks=st.lists(
+            st.tuples(whichever, st.integers(0, 3), st.integers(0, 2), st.integers(0, 12)), min_size=1, max_size=3
+        ),
+        worker=st.none() | workers,
+        room=st.integers(1, 3),
+        scarce=st.integers(0, 2),
+    )
+    def fire(self, picks: list[tuple[int, int, int, int]], worker: str | None, room: int, scarce: int) -> None:
+        rows = {row.name: (row, rest) for n, *rest in picks if (row := _pick(self.rows(), n)) is not None}
+        plans = [self._plan(row, *rest) for row, rest in rows.values()]
+        claim = worker and spec(
+            worker, claim_id=self.new_id(), limit=room, tasks=TASKS, queues=QUEUES, max_running=(("scarce", scarce),)
+        )
+        fire_id = f"fire-{next(self.ids)}"
+        self.fires += [(plan, claim, fire_id) for plan in plans]
+        answer: Fired = self.both(lambda store: store.fire(plans, claim, fire_id=fire_id, now=self.now))
+        self._remember(answer.leases)
+
+    @rule(n=whichever, worker=st.none() | workers)
+    def tick(self, n: int, worker: str | None) -> None:
+        """The next tick of a schedule, fired in time."""
+        active = [row for row in self.rows() if row.status is Status.ACTIVE]
+        if (row := _pick(active, n)) is not None:
+            self.now = max(self.now, row.cursor + SECOND)
+            newest_first = len(self.rows()) - 1 - self.rows().index(row)
+            self.fire([(newest_first, 1, 0, 0)], worker, 3, 2)
+
+    def _plan(self, row: ScheduleRecord, ticks: int, passed: int, wrong: int) -> FirePlan:
+        """The next `passed` seconds after the cursor become a gap, the next `ticks` become runs."""
+        first = row.cursor + SECOND
+        gaps: tuple[Gap, ...] = ()
+        if passed:
+            last = first + (passed - 1) * SECOND
+            gaps = (Gap(schedule=row.name, first=first, last=last, count=passed, reason=GapReason.MISSED),)
+        instants = [first + (passed + n) * SECOND for n in range(ticks)]
+        cursor = row.cursor + (passed + ticks) * SECOND
+        if wrong != 5:
+            self.now = max(self.now, cursor)
+        return FirePlan(
+            name=row.name,
+            seen_revision=row.revision - (wrong == 1),
+            seen_cursor=row.cursor - (wrong == 2),
+            new_cursor=cursor,
+            next_at=cursor + SECOND,
+            ticks=tuple(
+                TickRun(
+                    run_id=tick_run_id(row.name, tick),
+                    tick=tick,
+                    due_at=tick + (SECOND // 2 if wrong == 3 else 0),
+                    is_catchup=wrong == 4,
+                    missed_count=passed,
+                )
+                for tick in instants
+            ),
+            gaps=gaps,
+        )
+
+    @rule(n=whichever)
+    def fire_again(self, n: int) -> None:
+        if (again := _pick(self.fires, n)) is not None:
+            plan, claim, fire_id = again
+            self.both(lambda store: store.fire([plan], claim, fire_id=fire_id, now=self.now))
+
+    # --- runs -----------------------------------------------------------------------------
+
+    @rule(
+        task=st.sampled_from(TASKS),
+        queue=st.sampled_from(QUEUES),
+        unique=st.sampled_from((None, None, "k1", "k2")),
+        schedule=st.none() | whichever,
+        backfill=st.sampled_from((None, None, "b1")),
+        delay=st.sampled_from((0, 0, SECOND, -SECOND, 40 * SECOND)),
+        priority=st.integers(-1, 1),
+        retries=st.integers(0, 2),
+    )
+    def enqueue(
+        self,
+        task: str,
+        queue: str,
+        unique: str | None,
+        schedule: int | None,
+        backfill: str | None,
+        delay: int,
+        priority: int,
+        retries: int,
+    ) -> None:
+        row = None if schedule is None else _pick(self.rows(), schedule)
+        new = NewRun(
+            id=self.new_id(),
+            task=task,
+            queue=queue,
+            unique=unique,
+            schedule=row and row.name,
+            backfill=backfill if row else None,
+            tick=at(-100) if row and backfill else None,
+            delay=delay,
+            priority=priority,
+            retries=retries,
+            retry_delay=2 * SECOND,
+        )
+        self.enqueued.append(new)
+        self.both(lambda store: store.enqueue([new], now=self.now))
+
+    @rule(n=whichever)
+    def enqueue_again(self, n: int) -> None:
+        if (new := _pick(self.enqueued, n)) is not None:
+            self.both(lambda store: store.enqueue([new], now=self.now))
+
+    @rule(
+        worker=workers,
+        limit=st.integers(0, 3),
+        tasks=st.sampled_from((TASKS, TASKS, TASKS[:1])),
+        queues=st.sampled_from((None, QUEUES, QUEUES[::-1], QUEUES[:1])),
+        scarce=st.integers(0, 3),
+    )
+    def claim(
+        self, worker: str, limit: int, tasks: tuple[str, ...], queues: tuple[str, ...] | None, scarce: int
+    ) -> None:
+        wants = spec(
+            worker,
+            claim_id=self.new_id(),
+            limit=limit,
+            tasks=tasks,
+            queues=queues,
+            max_running=(("scarce", scarce),) if scarce else (),
+        )
+        self.claims[wants.claim_id] = wants
+        answer: Claimed = self.both(lambda store: store.claim(wants, now=self.now))
+        self._remember(answer.runs)
+
+    @rule(n=whichever)
+    def claim_again(self, n: int) -> None:
+        """While something is held under it: an empty answer may be followed by a full one."""
+        held = sorted({run.claim_id for run in self.runs(RunState.RUNNING)} & set(self.claims))
+        if (claim_id := _pick(held, n)) is not None:
+            self.both(lambda store: store.claim(self.claims[claim_id], now=self.now))
+
+    @rule(
+        picks=st.lists(st.tuples(whichever, st.sampled_from(OutcomeKind)), min_size=1, max_size=3),
+        delay=st.sampled_from((0, SECOND, 20 * SECOND)),
+        spend=st.booleans(),
+        followers=st.integers(0, 1),
+    )
+    def finish(self, picks: list[tuple[int, OutcomeKind]], delay: int, spend: bool, followers: int) -> None:
+        said: list[Outcome] = []
+        for n, kind in picks:
+            claim = _pick(self.tokens, n)
+            if claim is None:
+                return
+            new = [NewRun(id=self.new_id(), task="send", unique="k1") for _ in range(followers)]
+            said.append(
+                Outcome(
+                    run_id=claim[0],
+                    token=claim[1],
+                    kind=kind,
+                    result='"r"',
+                    error="e",
+                    reason="because",
+                    delay=delay,
+                    retry_delay=5 * SECOND,
+                    spend_attempt=spend,
+                    checkpoint=str(n),
+                    enqueue=tuple(new),
+                )
+            )
+        self.both(lambda store: store.finish(said, now=self.now))
+
+    @rule(worker=workers, n=whichever, listed=st.integers(0, 3), reporting=st.booleans())
+    def heartbeat(self, worker: str, n: int, listed: int, reporting: bool) -> None:
+        held = [self.tokens[(n + k) % len(self.tokens)] for k in range(min(listed, len(self.tokens)))]
+        held = list(dict(held).items())
+        reports = [Report(run_id=run_id, token=token, progress=f"p{n}") for run_id, token in held if reporting]
+        record = WorkerRecord(id=worker, pid=n, started_at=at(0), roles=("scheduler", "worker")[n % 2 :])
+        self.both(lambda store: store.heartbeat(record, LEASE, held, reports, now=self.now))
+
+    @rule(worker=workers)
+    def leave(self, worker: str) -> None:
+        self.both(lambda store: store.leave(worker))
+
+    @rule()
+    def reap(self) -> None:
+        self.both(lambda store: store.reap(now=self.now))
+
+    @rule(n=whichever, kind=st.sampled_from(OutcomeKind))
+    def end(self, n: int, kind: OutcomeKind) -> None:
+        """Something that is held ends, in time."""
+        if (run := _pick(self.runs(RunState.RUNNING), n)) is not None:
+            said = Outcome(run_id=run.id, token=run.token, kind=kind)
+            self.both(lambda store: store.finish([said], now=self.now))
+
+    @rule(n=whichever, ended=st.booleans(), opening=st.sampled_from((None, None, 1, 2)))
+    def cancel(self, n: int, ended: bool, opening: int | None) -> None:
+        if (run := _pick([run for run in self.runs() if ended or run.state.is_open], n)) is not None:
+            self.both(lambda store: store.cancel(run.id, opening=opening, now=self.now))
+
+    @rule(n=whichever, opening=st.sampled_from((None, None, 1, 2)))
+    def retry(self, n: int, opening: int | None) -> None:
+        ended = [run for run in self.runs() if not run.state.is_open] or self.runs()
+        if (run := _pick(ended, n)) is not None:
+            self.both(lambda store: store.retry(run.id, opening=opening, now=self.now))
+
+    @rule(age=st.sampled_from((0, 5, 60)), failed_age=st.sampled_from((0, 60)))
+    def prune(self, age: int, failed_age: int) -> None:
+        self.both(
+            lambda store: store.prune(
+                ended_before=self.now - age * SECOND, failed_before=self.now - failed_age * SECOND, now=self.now
+            )
+        )
+
+    def _remember(self, leases: Sequence[RunRecord]) -> None:
+        self.tokens += [(run.id, run.token) for run in leases]
+
+
+def _pick(things: Sequence[Any], n: int) -> Any:
+    """The n-th from the end, round and round: small numbers, newest things."""
+    return things[-1 - n % len(things)] if things else None
+
+
+def played(make: Callable[[], ReadableStore], plays: int, *, shrink: bool = True) -> None:
+    """So many plays, each on a store made for it."""
+    with asyncio.Runner() as runner:
+        machine = type("Played", (Twins,), {"make": staticmethod(make), "run": staticmethod(runner.run)})
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=plays,
+                stateful_step_count=STEPS,
+                deadline=None,
+                database=None,
+                derandomize=bool(os.environ.get("CI")),
+                suppress_health_check=list(HealthCheck),
+                phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+                print_blob=True,
+            ),
+        )
