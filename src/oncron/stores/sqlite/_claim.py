@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,6 +14,9 @@ from oncron.stores.sqlite._step import Step, listed
 Group = tuple[str, int]
 """A queue and a priority."""
 _LOWEST = -(1 << 63)
+_EQUALS = 64
+"""Runs that are due at one instant go by id as far as so many, then as they were made: the index
+knows no ids, because those of a herd would scatter every insert and claim over all of it."""
 
 
 class Candidate(NamedTuple):
@@ -113,14 +116,8 @@ def _waiting(step: Step, spec: ClaimSpec, groups: Sequence[Sequence[Group]]) -> 
 
 def _take_stage(step: Step, spec: ClaimSpec, stage: Sequence[Group], room: Room, taken: dict[str, None]) -> bool:
     """Take from one queue (or from all, merged). True if a full task's runs were passed over."""
-    tasks = listed(room.open_tasks())
-    rows = [
-        Candidate(order_key, due_at, run_id, task, queue)
-        for queue, priority in stage
-        for order_key, due_at, run_id, task in step.rows(
-            "claim.due", queue=queue, priority=priority, now=step.now, tasks=tasks, limit=spec.limit + len(taken)
-        )
-    ]
+    tasks, most = listed(room.open_tasks()), spec.limit + len(taken)
+    rows = [candidate for group in stage for candidate in _first_due(step, group, tasks, most)]
     passed_over = False
     for candidate in sorted(rows):
         if len(taken) >= spec.limit:
@@ -131,6 +128,16 @@ def _take_stage(step: Step, spec: ClaimSpec, stage: Sequence[Group], room: Room,
             else:
                 passed_over = True
     return passed_over
+
+
+def _first_due(step: Step, group: Group, tasks: str, most: int) -> list[Candidate]:
+    """The first of a group's due runs: `most` of them, and a few more where the cut parts equals."""
+    queue, priority = group
+    values: dict[str, Any] = {"queue": queue, "priority": priority, "now": step.now, "tasks": tasks}
+    rows = step.rows("claim.due", limit=most + 1, **values)
+    if len(rows) > most and rows[-1][:2] == rows[-2][:2]:
+        rows = step.rows("claim.due", limit=most + _EQUALS, **values)
+    return [Candidate(order_key, due_at, run_id, task, queue) for order_key, due_at, run_id, task in rows]
 
 
 def next_due(step: Step, tasks: Sequence[str], groups: Iterable[Group]) -> int | None:
@@ -173,8 +180,10 @@ def _leased(run: RunRecord, spec: ClaimSpec, token: int, now: int) -> RunRecord:
 
 def renewed(step: Step, spec: ClaimSpec) -> int:
     """The worker's lease reaches at least two thirds of `lease_for` past now. Answers its end."""
-    until = step.value("worker.lease", worker=spec.worker)
-    if until is None or until < step.now + spec.lease_for * 2 // 3:
+    until, has_left = step.row("worker.lease", worker=spec.worker) or (0, True)
+    is_short = until < step.now + spec.lease_for * 2 // 3
+    if is_short:
         until = step.now + spec.lease_for
+    if is_short or has_left:
         step.do("worker.renew", worker=spec.worker, now=step.now, until=until)
     return until

@@ -233,13 +233,15 @@ set state = 'running', attempt = attempt + 1, started_at = coalesce(started_at, 
 where id = ?;
 
 -- name: worker.lease
--- Until when a worker's lease lasts, whether it left or not.
-select lease_until from {ns}_workers where id = :worker;
+-- Until when a worker's lease lasts, and whether the worker has left.
+select lease_until, has_left from {ns}_workers where id = :worker;
 
 -- name: worker.renew
--- A claim's part of the lease.
+-- A claim's part of the lease. Whoever had left begins anew.
 insert into {ns}_workers (id, started_at, lease_until) values (:worker, :now, :until)
-on conflict (id) do update set lease_until = excluded.lease_until, has_left = 0;
+on conflict (id) do update set
+    started_at = iif(has_left, excluded.started_at, started_at),
+    lease_until = excluded.lease_until, has_left = 0;
 
 -- name: worker.put
 -- A heartbeat.
@@ -261,7 +263,9 @@ where id = ? and token = ? and worker = ? and state = 'running';
 
 -- name: worker.hide
 -- A worker left: out of sight, but its lease covers what it holds until it ends.
-update {ns}_workers set has_left = 1 where id = :worker;
+update {ns}_workers
+set has_left = 1, host = '', pid = 0, release = null, tzdata = '', version = '', roles = '[]'
+where id = :worker;
 
 -- name: worker.forget
 -- Workers that left and hold nothing.
