@@ -1,0 +1,38 @@
+"""What the pages say of tests, files and names is there."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.docs.snippets import REPOSITORY, pages
+
+DOCS = [page for page in pages() if "docs" in page.parts and "decisions" not in page.parts]
+
+
+@cache
+def known_tests() -> frozenset[str]:
+    """The name of every test."""
+    files = (REPOSITORY / "tests").rglob("*.py")
+    return frozenset(name for file in files for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8")))
+
+
+def unknown(page: Path) -> list[str]:
+    code = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+    names = [name for name in code if re.fullmatch(r"test_\w+", name) and name not in known_tests()]
+    files = [name for name in code if re.fullmatch(r"(?:tests|src|bench|docs|changes)/[\w./-]+", name)]
+    return names + [name for name in files if not (REPOSITORY / name).exists()]
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+def test_a_test_that_a_page_names_exists(page: Path) -> None:
+    assert unknown(page) == []
+
+
+def test_a_test_that_does_not_exist_is_found_out(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("`test_nothing_of_the_kind` `tests/gone.py` `tests/docs` `test_nothing`\n")
+    assert unknown(page) == ["test_nothing_of_the_kind", "test_nothing", "tests/gone.py"]
