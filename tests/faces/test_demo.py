@@ -17,6 +17,7 @@ import pytest
 
 from oncron.cli import ledger
 from oncron.cli.demo_picture import strip
+from oncron.cli.demo_replicas import Beat
 from oncron.cli.ledger import Line
 
 KEYS = ["ticks", "runs", "duplicates", "missed", "takeovers", "lateness_ms"]
@@ -116,4 +117,4 @@ def test_the_picture_shows_who_ran_which_tick():
         return Line(schedule="s", tick=tick, run=f"r{tick}", attempt=1, token=1, what="start", worker=worker, at=tick)
 
     lines = [start(200, "1"), start(300, "2"), start(500, "1"), start(300, "3")]
-    assert strip(lines, "s", 100, 100, 500) == [("1", False), ("3", True), ("·", False), ("1", False)]
+    assert strip(lines, "s", Beat(100, 0), 100, 500) == [("1", False), ("3", True), ("·", False), ("1", False)]

@@ -80,6 +80,13 @@ def test_a_tick_off_the_grid_and_one_past_the_end_are_extra():
     assert not verdict.clean
 
 
+def test_a_grid_may_be_shifted():
+    grid = Grid(every=SECOND, after=SECOND, until=4 * SECOND, offset=SECOND // 4)
+    assert list(grid.promised()) == [SECOND * n + SECOND // 4 for n in (1, 2, 3)]
+    assert grid.knows(5 * SECOND // 4)
+    assert not grid.knows(SECOND)
+
+
 def test_a_tick_before_the_promised_stretch_may_run_but_once_only():
     grids = {"s": Grid(every=SECOND, after=SECOND, until=3 * SECOND)}
     assert judge(GOOD, grids).clean

@@ -12,8 +12,8 @@ import threading
 from typing import Literal
 
 from oncron import Oncron, RunContext, every
-from oncron._clock import SECOND, sleep_us
-from oncron.cli.demo_replicas import PERIODS
+from oncron._clock import SECOND, from_us, sleep_us
+from oncron.cli.demo_replicas import BEATS
 from oncron.cli.ledger import Line, write
 
 LEASE_FOR = 2.0
@@ -60,8 +60,9 @@ async def slow(ctx: RunContext) -> None:
     _say(ctx, "end")
 
 
-for _name, _period in PERIODS.items():
-    app.add_schedule(_name, every(seconds=_period / SECOND), slow if _name == "slow" else fast)
+for _name, _beat in BEATS.items():
+    _trigger = every(seconds=_beat.every / SECOND, anchor=from_us(_beat.offset))
+    app.add_schedule(_name, _trigger, slow if _name == "slow" else fast)
 
 
 def _end_with_the_demo() -> None:

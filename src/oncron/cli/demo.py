@@ -18,9 +18,9 @@ from oncron import Oncron
 from oncron._clock import SECOND, boot_us, sleep_us
 from oncron.cli import render
 from oncron.cli.demo_picture import Picture, picture
-from oncron.cli.demo_replicas import PERIODS, DemoFailed, Place, Replica, Replicas
+from oncron.cli.demo_replicas import BEATS, DemoFailed, Place, Replica, Replicas, Tail
 from oncron.cli.demo_store import place
-from oncron.cli.ledger import Grid, Line, Verdict, judge, open_runs
+from oncron.cli.ledger import Line, Verdict, judge, open_runs
 from oncron.cli.target import Target
 
 _LOOK_EVERY = 50_000
@@ -30,7 +30,12 @@ _DRAIN_WITHIN = 60 * SECOND
 _STOP_WITHIN = 20 * SECOND
 _HELD_FOR = 150_000
 """How long the victim has held its run when it is killed."""
-_QUIET_FOR = 70_000
+_QUIET_FOR = 15_000
+"""How long the victim has written nothing, and no tick was due, when it is killed."""
+_AHEAD = 5_000
+"""How far the next tick is away then."""
+_HUNT_EVERY = 7_000
+_RECENT = 500
 
 
 @click.command("demo")
@@ -82,21 +87,22 @@ class _Demo:
         self._where, self._number, self._duration, self._out = where, replicas, duration, out
         self._target = Target(Oncron(where.store, namespace=where.namespace), where.store, in_code=False)
         self._app = self._target.app
+        self._tail = Tail(where.ledger)
         self._began = 0
 
     async def carry_out(self) -> tuple[Verdict, list[str]]:
         """Raises StoreError, DemoFailed."""
         await self._app.migrate()
-        with Replicas(self._where, self._number) as replicas, picture(PERIODS, self._out) as shown:
+        with Replicas(self._where, self._number) as replicas, picture(BEATS, self._out) as shown:
             await self._all_there(replicas, shown)
             since = await self._resume_all()
             killed = await self._tick(replicas, shown)
             until = await self._pause_all()
             await self._drained(replicas, shown)
             await replicas.stop(_STOP_WITHIN)
-            shown.show(self._where.lines(), self._elapsed)
-        lines = self._where.lines()
-        grids = {name: Grid(every=period, after=since, until=until[name]) for name, period in PERIODS.items()}
+            shown.show(self._tail.follow(), self._elapsed)
+        lines = self._tail.follow()
+        grids = {name: beat.grid(after=since, until=until[name]) for name, beat in BEATS.items()}
         return judge(lines, grids), _story(lines, killed)
 
     @property
@@ -107,7 +113,7 @@ class _Demo:
 
     async def _all_there(self, replicas: Replicas, shown: Picture) -> None:
         """Until every replica is in the store. The schedules are paused until then."""
-        shown.say(f"{self._number} replicas start, each with the same {len(PERIODS)} schedules ...")
+        shown.say(f"{self._number} replicas start, each with the same {len(BEATS)} schedules ...")
         until = boot_us() + _START_WITHIN
         while len((await self._app.stats()).workers) < self._number:
             replicas.check()
@@ -118,48 +124,57 @@ class _Demo:
     async def _resume_all(self) -> int:
         """The instant of the store's clock from which every schedule ticks."""
         self._began = boot_us()
-        for name in PERIODS:
+        for name in BEATS:
             await self._app.resume(name)
         return await self._target.ask(lambda store: store.now())
 
     async def _tick(self, replicas: Replicas, shown: Picture) -> _Killed:
-        """Let them tick; after a third of the time kill one that holds a run."""
+        """Let them tick; in the second half of the time kill one that holds a run."""
         killed: _Killed | None = None
         while self._elapsed < self._duration or killed is None:
             replicas.check()
-            lines = self._where.lines()
+            lines = self._tail.follow()
             shown.show(lines, self._elapsed)
-            if killed is None and self._elapsed > self._duration // 3:
-                killed = await self._kill_one(replicas, lines)
-                if killed is not None:
-                    shown.say(
-                        f"{self._elapsed / SECOND:5.1f} s  SIGKILL to replica {killed.replica.name}, which holds the "
-                        f"run of {killed.held.schedule} at {render.utc(killed.held.tick)}"
-                    )
-                elif self._elapsed > self._duration + _KILL_WITHIN:
-                    raise DemoFailed("no replica held a run of the slow schedule long enough to be killed")
-            await sleep_us(_LOOK_EVERY if killed is not None else _LOOK_EVERY // 2)
+            if killed is not None or self._elapsed < self._duration // 2:
+                await sleep_us(_LOOK_EVERY)
+                continue
+            killed = await self._kill_one(replicas, lines)
+            if killed is not None:
+                shown.say(
+                    f"{self._elapsed / SECOND:5.1f} s  SIGKILL to replica {killed.replica.name}, which holds the "
+                    f"run of {killed.held.schedule} at {render.utc(killed.held.tick)}"
+                )
+            elif self._elapsed > self._duration + _KILL_WITHIN:
+                raise DemoFailed("no replica could be killed in the middle of a run; is this machine very busy?")
+            await sleep_us(_HUNT_EVERY)
         return killed
 
     async def _kill_one(self, replicas: Replicas, lines: Sequence[Line]) -> _Killed | None:
         """Kill a replica in the middle of a slow run, and of nothing else: one that has written its end
-        but not yet told the store would rightly run again (at least once), and prove nothing."""
+        but not yet told the store would rightly run again (at least once), and prove nothing. So between
+        two ticks, of a replica that by the ledger and by the store holds this one run."""
         now = self._target.now_us()
-        into_tick = now % min(PERIODS.values())
-        if not _QUIET_FOR <= into_tick <= min(PERIODS.values()) - _QUIET_FOR:
-            return None
-        still_open = open_runs(lines).values()
+        open_now = list(open_runs(lines[-_RECENT:]).values())
         for replica in replicas.living:
-            mine = [line for line in still_open if line.worker == replica.name]
-            recent = any(line.worker == replica.name and line.at > now - _QUIET_FOR for line in lines[-100:])
-            if len(mine) == 1 and mine[0].schedule == "slow" and now - mine[0].at > _HELD_FOR and not recent:
+            held = [line for line in open_now if line.worker == replica.name]
+            spoke = max((line.at for line in lines[-_RECENT:] if line.worker == replica.name), default=now)
+            if len(held) != 1 or held[0].schedule != "slow" or now - held[0].at < _HELD_FOR or now - spoke < _QUIET_FOR:
+                continue
+            running = await self._app.runs(state="running")
+            holder = next((run.worker for run in running if run.id == held[0].run), None)
+            if [run.id for run in running if run.worker == holder] == [held[0].run] and self._between_ticks():
                 replica.kill()
-                return _Killed(replica, mine[0], now)
+                return _Killed(replica, held[0], now)
         return None
+
+    def _between_ticks(self) -> bool:
+        now = self._target.now_us()
+        into = [(now - beat.offset) % beat.every for beat in BEATS.values()]
+        return min(into) > _QUIET_FOR and min(b.every - i for b, i in zip(BEATS.values(), into, strict=True)) > _AHEAD
 
     async def _pause_all(self) -> dict[str, int]:
         """No more ticks; the last tick of each schedule that has to run."""
-        for name in PERIODS:
+        for name in BEATS:
             await self._app.pause(name)
         return {schedule.name: schedule.record.cursor for schedule in await self._app.schedules()}
 
@@ -171,7 +186,7 @@ class _Demo:
             if not runs.get("pending", 0) and not runs.get("running", 0):
                 return
             replicas.check()
-            shown.show(self._where.lines(), self._elapsed)
+            shown.show(self._tail.follow(), self._elapsed)
             await sleep_us(_LOOK_EVERY)
         shown.say(f"runs are still open {_DRAIN_WITHIN / SECOND:g} s after the last tick; they count as missed")
 

@@ -11,9 +11,14 @@ from rich.live import Live
 from rich.text import Text
 
 from oncron._clock import SECOND
+from oncron.cli.demo_replicas import Beat
 from oncron.cli.ledger import Line
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_red", "bright_cyan", "bright_yellow")
+
+
+_RECENT = 2000
+"""Lines that are looked at: more than fit any terminal's width."""
 
 
 class Picture(Protocol):
@@ -27,22 +32,20 @@ class Picture(Protocol):
     ) -> None: ...
 
 
-def picture(periods: Mapping[str, int], out: TextIO) -> Picture:
+def picture(beats: Mapping[str, Beat], out: TextIO) -> Picture:
     """A live one on a terminal, plain lines elsewhere."""
-    return _LivePicture(periods, out) if out.isatty() else _PlainPicture(periods, out)
+    return _LivePicture(beats, out) if out.isatty() else _PlainPicture(beats, out)
 
 
-def strip(lines: Sequence[Line], schedule: str, period: int, since: int, until: int) -> list[tuple[str, bool]]:
+def strip(lines: Sequence[Line], schedule: str, beat: Beat, since: int, until: int) -> list[tuple[str, bool]]:
     """For each tick in (since, until]: the replica that ran it last ("·" if none has yet), and whether
     it was taken over."""
     ran: dict[int, list[str]] = {}
     for line in lines:
         if line.schedule == schedule and line.what == "start":
             ran.setdefault(line.tick, []).append(line.worker)
-    first = (since // period + 1) * period
-    return [
-        (ran[tick][-1], len(ran[tick]) > 1) if tick in ran else ("·", False) for tick in range(first, until + 1, period)
-    ]
+    ticks = beat.grid(since, until).promised()
+    return [(ran[tick][-1], len(ran[tick]) > 1) if tick in ran else ("·", False) for tick in ticks]
 
 
 def _newest(lines: Sequence[Line]) -> int:
@@ -50,8 +53,8 @@ def _newest(lines: Sequence[Line]) -> int:
 
 
 class _LivePicture:
-    def __init__(self, periods: Mapping[str, int], out: TextIO) -> None:
-        self._periods = periods
+    def __init__(self, beats: Mapping[str, Beat], out: TextIO) -> None:
+        self._beats = beats
         self._console = Console(file=out, highlight=False, markup=False, emoji=False)
         self._live = Live(console=self._console, refresh_per_second=10, transient=False)
         self._said: list[str] = []
@@ -69,13 +72,13 @@ class _LivePicture:
         self._said.append(text)
 
     def show(self, lines: Sequence[Line], elapsed: int) -> None:
-        label = max(map(len, self._periods), default=0) + 2
+        label = max(map(len, self._beats), default=0) + 2
         wide = max(10, self._console.width - label - 1)
         until = _newest(lines)
         shown = Text(f"{elapsed / SECOND:5.1f} s   each digit: the replica that ran that tick\n\n")
-        for name, period in self._periods.items():
+        for name, beat in self._beats.items():
             shown.append(f"{name:<{label}}", style="bold")
-            for who, taken_over in strip(lines, name, period, until - wide * period, until):
+            for who, taken_over in strip(lines[-_RECENT:], name, beat, until - wide * beat.every, until):
                 colour = _COLOURS[(int(who) - 1) % len(_COLOURS)] if who.isdigit() else "dim"
                 shown.append(who[-1], style=f"{colour} reverse" if taken_over else colour)
             shown.append("\n")
@@ -87,8 +90,8 @@ class _LivePicture:
 class _PlainPicture:
     """A line a second: the ticks of that second, and who ran them."""
 
-    def __init__(self, periods: Mapping[str, int], out: TextIO) -> None:
-        self._periods, self._out = periods, out
+    def __init__(self, beats: Mapping[str, Beat], out: TextIO) -> None:
+        self._beats, self._out = beats, out
         self._told_until: int | None = None
 
     def __enter__(self) -> Self:
@@ -112,8 +115,8 @@ class _PlainPicture:
         if until <= self._told_until:
             return
         parts = [
-            f"{name} {''.join(who for who, _ in strip(lines, name, period, self._told_until, until))}"
-            for name, period in self._periods.items()
+            f"{name} {''.join(who for who, _ in strip(lines[-_RECENT:], name, beat, self._told_until, until))}"
+            for name, beat in self._beats.items()
         ]
         self._told_until = until
         self.say(f"{elapsed / SECOND:5.1f} s  " + "  ".join(parts))

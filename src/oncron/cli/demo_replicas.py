@@ -15,8 +15,23 @@ import click
 from oncron._clock import SECOND, boot_us, sleep_us
 from oncron.cli import ledger
 
-PERIODS = {f"fast-{number}": SECOND // 5 for number in range(1, 6)} | {"slow": SECOND}
-"""The schedules that every replica declares, and their periods in microseconds."""
+
+@dataclass(frozen=True)
+class Beat:
+    """When a schedule of the demo ticks: every so many microseconds, counted from `offset`."""
+
+    every: int
+    offset: int
+
+    def grid(self, after: int, until: int) -> ledger.Grid:
+        return ledger.Grid(every=self.every, offset=self.offset, after=after, until=until)
+
+
+_FAST = 5
+BEATS = {f"fast-{n + 1}": Beat(SECOND // 5, n * SECOND // 5 // _FAST) for n in range(_FAST)} | {
+    "slow": Beat(SECOND, 20_000)
+}
+"""The schedules that every replica declares: a tick every 40 ms, and a slow one every second."""
 
 _APP = "oncron.cli._demo_app:app"
 
@@ -37,8 +52,24 @@ class Place:
     def ledger(self) -> Path:
         return self.folder / "ledger.jsonl"
 
-    def lines(self) -> list[ledger.Line]:
-        return ledger.read(self.ledger.read_bytes()) if self.ledger.exists() else []
+
+class Tail:
+    """A ledger that others append to, read as it grows."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+        self.lines: list[ledger.Line] = []
+
+    def follow(self) -> list[ledger.Line]:
+        """Every line so far."""
+        if self._file.exists():
+            with self._file.open("rb") as file:
+                file.seek(self._read)
+                new, newline, _ = file.read().rpartition(b"\n")
+            self._read += len(new + newline)
+            self.lines += ledger.read(new + newline)
+        return self.lines
 
 
 class Replica:

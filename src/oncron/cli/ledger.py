@@ -37,19 +37,20 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """The ticks a schedule has: the multiples of `every` (microseconds), each of which in
-    (`after`, `until`] was promised. Earlier ones may have run, later ones may not."""
+    """The ticks a schedule has: `offset` and every multiple of `every` from there (microseconds), each
+    of which in (`after`, `until`] was promised. Earlier ones may have run, later ones may not."""
 
     every: int
     after: int
     until: int
+    offset: int = 0
 
     def promised(self) -> range:
-        first = (self.after // self.every + 1) * self.every
+        first = ((self.after - self.offset) // self.every + 1) * self.every + self.offset
         return range(first, self.until + 1, self.every)
 
     def knows(self, tick: int) -> bool:
-        return tick % self.every == 0 and tick <= self.until
+        return (tick - self.offset) % self.every == 0 and tick <= self.until
 
 
 @dataclass(frozen=True, kw_only=True)
