@@ -64,12 +64,12 @@ def wrong_commands(page: Path, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in pages() if snippets.snippets(page)], ids=named)
 def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    assert wrong_python(page, tmp_path) == []
+    assert not (wrong := wrong_python(page, tmp_path)), "\n".join(wrong)
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if any(commands(page))], ids=named)
 def test_the_commands_of_a_page_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    assert wrong_commands(page, tmp_path) == []
+    assert not (wrong := wrong_commands(page, tmp_path)), "\n".join(wrong)
 
 
 def test_what_is_only_shown_says_why() -> None:
