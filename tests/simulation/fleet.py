@@ -82,8 +82,8 @@ class Replica:
         if process.dead:
             return
         ending = self.fleet.loop.in_process(process, self.engine.stop())
-        while not ending.done() and not process.dead:
-            await asyncio.sleep(0.05)  # noqa: ASYNC110 - nobody tells of a death
+        while not ending.done() and not process.dead:  # noqa: ASYNC110 - nobody tells of a death
+            await asyncio.sleep(0.05)
         if process is self.process and not process.dead:
             self.kill()
 

@@ -70,15 +70,15 @@ class Story:
         self.calm = calm
         self.lease = chance.choice([1, 3, 6, 15]) * SECOND
         self.length = minutes if minutes is not None else chance.choice([2, 4, 10])
-        self.options: dict[str, Any] = dict(
-            replicas=chance.choice([1, 2, 3, 3, 5]),
-            lease_for=self.lease,
-            weather=Weather() if calm else self._weather(),
-            skews=(0, 0, 200_000, -3 * SECOND, 3600 * SECOND, -24 * 3600 * SECOND),
-            concurrency=chance.choice([1, 3, 10]),
-            max_running=chance.choice([None, {"slow": 1}, {"slow": 2, "quick": 1}]),
-            queues=chance.choice([None, None, ("mail", "default"), {"mail": 1, "default": 5}]),
-        )
+        self.options: dict[str, Any] = {
+            "replicas": chance.choice([1, 2, 3, 3, 5]),
+            "lease_for": self.lease,
+            "weather": Weather() if calm else self._weather(),
+            "skews": (0, 0, 200_000, -3 * SECOND, 3600 * SECOND, -24 * 3600 * SECOND),
+            "concurrency": chance.choice([1, 3, 10]),
+            "max_running": chance.choice([None, {"slow": 1}, {"slow": 2, "quick": 1}]),
+            "queues": chance.choice([None, None, ("mail", "default"), {"mail": 1, "default": 5}]),
+        }
         pool = SLOW + (FAST if self.length < 5 else FAST[2:])
         self.definitions = [self._definition(f"s{k}", pool) for k in range(chance.randint(1, 6))]
 

@@ -76,7 +76,7 @@ class NoExpiry(WatchedStore):
 class NoGaps(WatchedStore):
     """Ticks that are passed leave no record."""
 
-    def _record_gaps(self, schedule: str, gaps: Sequence[Gap], seen_cursor: int | None, now: int) -> None:  # pyright: ignore
+    def _record_gaps(self, schedule: str, gaps: Sequence[Gap], seen_cursor: int | None, now: int) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super()._record_gaps(schedule, (), seen_cursor, now)
 
 
