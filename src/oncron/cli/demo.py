@@ -142,7 +142,7 @@ class _Demo:
             if killed is not None:
                 shown.say(
                     f"{self._elapsed / SECOND:5.1f} s  SIGKILL to replica {killed.replica.name}, which holds the "
-                    f"run of {killed.held.schedule} at {render.utc(killed.held.tick)}"
+                    f"run of {killed.held.schedule} at {render.utc(killed.held.tick)[11:]}"
                 )
             elif self._elapsed > self._duration + _KILL_WITHIN:
                 raise DemoFailed("no replica could be killed in the middle of a run; is this machine very busy?")

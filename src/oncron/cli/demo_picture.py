@@ -74,11 +74,11 @@ class _LivePicture:
     def show(self, lines: Sequence[Line], elapsed: int) -> None:
         label = max(map(len, self._beats), default=0) + 2
         wide = max(10, self._console.width - label - 1)
-        until = _newest(lines)
+        until, first = _newest(lines), lines[0].tick - 1 if lines else 0
         shown = Text(f"{elapsed / SECOND:5.1f} s   each digit: the replica that ran that tick\n\n")
         for name, beat in self._beats.items():
             shown.append(f"{name:<{label}}", style="bold")
-            for who, taken_over in strip(lines[-_RECENT:], name, beat, until - wide * beat.every, until):
+            for who, taken_over in strip(lines[-_RECENT:], name, beat, max(first, until - wide * beat.every), until):
                 colour = _COLOURS[(int(who) - 1) % len(_COLOURS)] if who.isdigit() else "dim"
                 shown.append(who[-1], style=f"{colour} reverse" if taken_over else colour)
             shown.append("\n")
