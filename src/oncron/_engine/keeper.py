@@ -44,9 +44,10 @@ class Keeper:
 
     def trust(self, sent: int, lease_left: int) -> bool:
         """The store said at some moment after `sent` (boot clock) that the lease has this long to go.
-        Whether it can be trusted now; if not, the next heartbeat comes at once."""
+        Whether that answer still holds: one that came too late says nothing of what was taken away
+        meanwhile, whatever a later heartbeat renewed. Then the next heartbeat comes at once."""
         self._trusted_until = max(self._trusted_until, sent + lease_left)
-        if self.doubtful:
+        if boot_us() > sent + lease_left - self._margin:
             self._beat.set()
             return False
         return True
@@ -74,12 +75,12 @@ class Keeper:
                 if execution.progress is not None or execution.checkpoint is not None:
                     execution.reported = False
             raise
-        self._heard(pulse, sent, sure=self.trust(sent, pulse.lease_until - pulse.now))
+        self._heard(pulse, dict(held), sent, sure=self.trust(sent, pulse.lease_until - pulse.now))
         return pulse
 
-    def _heard(self, pulse: Pulse, sent: int, *, sure: bool) -> None:
+    def _heard(self, pulse: Pulse, held: dict[str, int], sent: int, *, sure: bool) -> None:
         for run_id in pulse.lost:
-            self._worker.lose(run_id)
+            self._worker.lose(run_id, held[run_id])
         for run_id in pulse.cancel:
             execution = self._worker.executions.get(run_id)
             if execution is not None and execution.stop_reason is None:

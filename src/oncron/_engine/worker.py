@@ -195,16 +195,16 @@ class Worker:
             self.busy.clear()
         self._wake.set()
 
-    def lose(self, run_id: str) -> None:
-        """The store says that the run is no longer this worker's."""
+    def lose(self, run_id: str, token: int) -> None:
+        """The store says that the run is no longer this worker's under that token."""
         execution = self.executions.get(run_id)
-        if execution is None or execution.stop_reason == "lease lost":
+        if execution is None or execution.run.token != token or execution.stop_reason == "lease lost":
             return
+        if (run_id, token) in self._outcomes:
+            return  # it has ended here: its finish overtook this answer, or will be told that it came too late
         self._say("lease.lost", schedule=execution.run.schedule, run=run_id)
         log.warning("run %s of task %r: lease lost", run_id, execution.run.task, extra={"event": "lease.lost"})
         execution.ask_to_stop("lease lost")
-        if self._outcomes.pop((run_id, execution.run.token), None) is not None:
-            self._let_go(execution)
 
     # --- claiming ---------------------------------------------------------------------
 
