@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncron._model import Change, Changed, Due, Gap, Overlap, ScheduleRecord, Status
+from oncron._model import Change, Changed, Definition, Due, Gap, Overlap, ScheduleRecord, Status
 from oncron.stores import _occupancy as occupancy
 from oncron.stores.sqlite._rows import definition_text, schedule_of
 from oncron.stores.sqlite._sheet import Sheet
@@ -68,7 +68,14 @@ def _declared(row: ScheduleRecord | None, change: Change, now: int) -> ScheduleR
         last_token=row.last_token,
         created_count=row.created_count,
         created_at=row.created_at,
+        previous=_previous(row, change.definition),
     )
+
+
+def _previous(row: ScheduleRecord, definition: Definition) -> str:
+    """Digest of the definition before the newest change of it."""
+    before = row.definition.digest()
+    return row.previous if before == definition.digest() else before
 
 
 def _write(step: Step, written: Sequence[Change], rows: dict[str, ScheduleRecord]) -> None:
@@ -84,7 +91,7 @@ def _write(step: Step, written: Sequence[Change], rows: dict[str, ScheduleRecord
 def _definition_values(record: ScheduleRecord) -> tuple[Any, ...]:
     d = record.definition
     options = (d.queue, d.priority, d.retries, d.retry_delay, d.timeout, d.overlap, d.limit, d.unique)
-    times = (record.created_at, record.changed_at, record.note)
+    times = (record.created_at, record.changed_at, record.note, record.previous)
     return (d.name, definition_text(d), d.task, d.args, *options, *times)
 
 
@@ -133,6 +140,18 @@ def _insert_gap(step: Step, schedule: str, gap: Gap) -> int:
         now=step.now,
     )
     return row[0][0]
+
+
+def register(step: Step, set_id: str, names: Sequence[str] | None) -> bool:
+    if names is None:
+        return step.do("set.note", id=set_id, now=step.now) > 0
+    step.do("set.put", id=set_id, names=listed(names), now=step.now)
+    return True
+
+
+def unheld(step: Step, before: int, limit: int) -> list[str]:
+    step.do("set.forget", before=before)
+    return [row[0] for row in step.rows("set.unheld", before=before, limit=limit)]
 
 
 def schedules(step: Step, names: Sequence[str] | None) -> list[ScheduleRecord]:

@@ -35,15 +35,22 @@ def enqueue_one(sheet: Sheet, new: NewRun) -> EnqueueResult:
         return EnqueueResult(run=known)
     if (holder := sheet.holder_of(new.unique)) is not None:
         return EnqueueResult(run=holder, is_new=False)
-    judged = new.schedule is not None and new.backfill is None
-    verdict = sheet.admit(new.schedule or "") if judged else Verdict()
+    overlap = _policy(sheet, new)
+    verdict = sheet.admit(new.schedule or "", overlap) if overlap is not Overlap.ALLOW else Verdict()
     if verdict.in_the_way is not None:
         return EnqueueResult(run=verdict.in_the_way, is_new=False, occupied=True)
     uncounted = sheet.make_room(verdict)
     if uncounted:
         sheet.step.each("schedule.count", [(-uncounted, new.schedule)])
-    serial = serial_now(sheet, new.schedule, new.backfill)
+    serial = overlap is not Overlap.ALLOW
     return EnqueueResult(run=sheet.put(_new_run(new, sheet.step.now, serial=serial, parked=verdict.parked)))
+
+
+def _policy(sheet: Sheet, new: NewRun) -> Overlap:
+    """As what the run takes the place of its schedule. A backfill takes none unless it says as what."""
+    if new.schedule is None or (new.backfill is not None and new.overlap is None):
+        return Overlap.ALLOW
+    return new.overlap or Overlap(sheet.overlaps.get(new.schedule, Overlap.ALLOW))
 
 
 def serial_now(sheet: Sheet, schedule: str | None, backfill: str | None) -> bool:

@@ -114,7 +114,13 @@ class Firing:
         self._gaps: list[tuple[str, int | None, Sequence[Gap]]] = []
         self._taken_keys: set[str] = set()
         self._on_record: set[str] = set()
-        fresh = [plan for plan in plans if (row := self.rows.get(plan.name)) is not None and row.is_as_planned(plan)]
+        newest = step.value("fire.newest_tzdata", now=step.now) if any(plan.tzdata for plan in plans) else None
+        fresh = [
+            plan
+            for plan in plans
+            if (row := self.rows.get(plan.name)) is not None and row.is_as_planned(plan)
+            if not plan.tzdata or plan.tzdata >= (newest or "")
+        ]
         self._fresh = {plan.name for plan in fresh}
         if fresh:
             self._load(fresh)

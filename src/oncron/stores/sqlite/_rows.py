@@ -58,7 +58,9 @@ def changed_values(run: RunRecord) -> tuple[Any, ...]:
 
 def schedule_of(row: tuple[Any, ...]) -> ScheduleRecord:
     """The schedule of a row of `schedule.get`."""
-    definition, status, revision, cursor, next_at, last_token, created_count, created_at, changed_at, note = row
+    definition, status, revision, cursor, next_at, last_token, created_count, created_at, changed_at, note, previous = (
+        row
+    )
     return ScheduleRecord(
         definition=_decode_definition(definition),
         status=Status(status),
@@ -70,6 +72,7 @@ def schedule_of(row: tuple[Any, ...]) -> ScheduleRecord:
         created_at=created_at,
         changed_at=changed_at,
         note=note,
+        previous=previous,
     )
 
 
@@ -92,7 +95,7 @@ def gap_of(row: tuple[Any, ...]) -> Gap:
 
 
 def worker_of(row: tuple[Any, ...]) -> WorkerRecord:
-    id_, host, pid, started_at, lease_until, release, tzdata, version, roles = row
+    id_, host, pid, started_at, lease_until, release, tzdata, version, roles, declares = row
     return WorkerRecord(
         id=id_,
         host=host,
@@ -103,4 +106,5 @@ def worker_of(row: tuple[Any, ...]) -> WorkerRecord:
         tzdata=tzdata,
         version=version,
         roles=tuple(json.loads(roles)),
+        declares=declares,
     )

@@ -107,10 +107,8 @@ class Sheet:
         head = occupancy.next_head(serial)
         return None if head is None else self.put(replace(head, parked=False))
 
-    def admit(self, schedule: str) -> occupancy.Verdict:
-        """Whether and how a new run of the schedule may enter now. A schedule that was not loaded
-        has overlap="allow". Changes nothing."""
-        overlap = self.overlaps.get(schedule, Overlap.ALLOW)
+    def admit(self, schedule: str, overlap: Overlap) -> occupancy.Verdict:
+        """Whether and how a new run of the schedule may enter now. Changes nothing."""
         return occupancy.admit(overlap, self.serial_of(schedule), catchup=False)
 
     def make_room(self, verdict: occupancy.Verdict) -> int:

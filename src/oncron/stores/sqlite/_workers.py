@@ -34,6 +34,7 @@ def heartbeat(
         tzdata=worker.tzdata,
         version=worker.version,
         roles=json.dumps(worker.roles),
+        declares=worker.declares,
     )
     step.each("worker.report", [(r.progress, r.checkpoint, r.run_id, r.token, worker.id) for r in reports])
     mine = {(run_id, token): stop for run_id, token, stop in step.rows("worker.holds", worker=worker.id)}
@@ -49,8 +50,8 @@ def heartbeat(
 
 
 def leave(step: Step, worker: str) -> None:
+    step.do("worker.leave", worker=worker)
     step.do("worker.hide", worker=worker)
-    step.do("worker.forget")
 
 
 def reap(step: Step, limit: int) -> Reaped:

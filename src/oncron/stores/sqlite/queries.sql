@@ -37,7 +37,7 @@ update {ns}_meta set version = version + :changes;
 -- name: schedule.get
 -- Whole rows of the names given that exist, by name.
 select s.definition, c.status, c.revision, c.cursor, c.next_at, c.last_token, c.created_count,
-       s.created_at, s.changed_at, s.note
+       s.created_at, s.changed_at, s.note, s.previous
 from json_each(:names) j
 cross join {ns}_schedules s on s.name = j.value
 cross join {ns}_cursors c on c.name = s.name
@@ -46,7 +46,7 @@ order by s.name;
 -- name: schedule.all
 -- Whole rows, by name.
 select s.definition, c.status, c.revision, c.cursor, c.next_at, c.last_token, c.created_count,
-       s.created_at, s.changed_at, s.note
+       s.created_at, s.changed_at, s.note, s.previous
 from {ns}_schedules s
 cross join {ns}_cursors c on c.name = s.name
 order by s.name;
@@ -54,13 +54,14 @@ order by s.name;
 -- name: schedule.put
 -- A new or changed definition.
 insert into {ns}_schedules (name, definition, task, args, queue, priority, retries, retry_delay, timeout,
-                            overlap, run_limit, unique_key, created_at, changed_at, note)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                            overlap, run_limit, unique_key, created_at, changed_at, note, previous)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (name) do update set
     definition = excluded.definition, task = excluded.task, args = excluded.args, queue = excluded.queue,
     priority = excluded.priority, retries = excluded.retries, retry_delay = excluded.retry_delay,
     timeout = excluded.timeout, overlap = excluded.overlap, run_limit = excluded.run_limit,
-    unique_key = excluded.unique_key, changed_at = excluded.changed_at, note = excluded.note;
+    unique_key = excluded.unique_key, changed_at = excluded.changed_at, note = excluded.note,
+    previous = excluded.previous;
 
 -- name: schedule.put_cursor
 -- The other half of schedule.put. fire_id is forgotten: something has happened since.
@@ -103,6 +104,31 @@ select c.name, c.revision, c.status, c.cursor, c.created_count, c.fire_id, c.fir
 from json_each(:names) j
 cross join {ns}_cursors c on c.name = j.value
 cross join {ns}_schedules s on s.name = c.name;
+
+-- name: fire.newest_tzdata
+-- The newest zone data of a live scheduler.
+select max(w.tzdata) from {ns}_workers w, json_each(w.roles) r
+where r.value = 'scheduler' and w.has_left = 0 and w.lease_until > :now;
+
+-- name: set.note
+-- A replica declares this set now.
+update {ns}_sets set noted_at = :now where id = :id;
+
+-- name: set.put
+-- The names of a set, as JSON.
+insert into {ns}_sets (id, names, noted_at) values (:id, :names, :now)
+on conflict (id) do update set names = excluded.names, noted_at = excluded.noted_at;
+
+-- name: set.forget
+-- Sets that nobody has noted since.
+delete from {ns}_sets where noted_at < :before;
+
+-- name: set.unheld
+-- Active schedules of code that changed before and are in no set.
+select s.name from {ns}_schedules s cross join {ns}_cursors c on c.name = s.name
+where c.status = 'active' and s.changed_at < :before and s.definition ->> '$.origin' is not 'api'
+  and s.name not in (select j.value from {ns}_sets t, json_each(t.names) j)
+order by s.name limit :limit;
 
 -- name: fire.on_record
 -- Which of these runs exist: the second belt of G1.
@@ -245,12 +271,12 @@ on conflict (id) do update set
 
 -- name: worker.put
 -- A heartbeat.
-insert into {ns}_workers (id, host, pid, started_at, lease_until, release, tzdata, version, roles)
-values (:id, :host, :pid, :started_at, :lease_until, :release, :tzdata, :version, :roles)
+insert into {ns}_workers (id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares)
+values (:id, :host, :pid, :started_at, :lease_until, :release, :tzdata, :version, :roles, :declares)
 on conflict (id) do update set
     host = excluded.host, pid = excluded.pid, started_at = excluded.started_at,
     lease_until = excluded.lease_until, release = excluded.release, tzdata = excluded.tzdata,
-    version = excluded.version, roles = excluded.roles, has_left = 0;
+    version = excluded.version, roles = excluded.roles, declares = excluded.declares, has_left = 0;
 
 -- name: worker.holds
 -- (id, token, cancel_requested) of what a worker holds.
@@ -261,21 +287,27 @@ select id, token, cancel_requested from {ns}_runs where state = 'running' and wo
 update {ns}_runs set progress = coalesce(?, progress), checkpoint = coalesce(?, checkpoint)
 where id = ? and token = ? and worker = ? and state = 'running';
 
+-- name: worker.leave
+-- A worker that holds nothing left: its row goes.
+delete from {ns}_workers
+where id = :worker and has_left = 0
+    and not exists (select 1 from {ns}_runs where state = 'running' and worker = :worker);
+
 -- name: worker.hide
 -- A worker left: out of sight, but its lease covers what it holds until it ends.
 update {ns}_workers
 set has_left = 1, host = '', pid = 0, release = null, tzdata = '', version = '', roles = '[]'
-where id = :worker;
+where id = :worker and has_left = 0;
 
 -- name: worker.forget
--- Workers that left and hold nothing.
+-- Workers that left and hold nothing any more.
 delete from {ns}_workers
 where has_left = 1
     and not exists (select 1 from {ns}_runs where state = 'running' and worker = {ns}_workers.id);
 
 -- name: worker.list
 -- Workers by id.
-select id, host, pid, started_at, lease_until, release, tzdata, version, roles
+select id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares
 from {ns}_workers where has_left = 0 order by id;
 
 -- name: worker.live_until

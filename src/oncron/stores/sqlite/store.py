@@ -110,6 +110,12 @@ class SQLiteStore:
     async def declare(self, changes: Sequence[m.Change], *, now: int | None = None) -> list[m.Changed]:
         return await self._write(lambda step: _declare.declare(step, changes), now)
 
+    async def register(self, set_id: str, names: Sequence[str] | None, *, now: int | None = None) -> bool:
+        return await self._write(lambda step: _declare.register(step, set_id, names), now)
+
+    async def unheld(self, before: int, *, limit: int = 1000, now: int | None = None) -> list[str]:
+        return await self._write(lambda step: _declare.unheld(step, before, limit), now)
+
     async def due(
         self, horizon: int, *, after: tuple[int, str] | None = None, exclude: Sequence[str] = (), limit: int = 1000
     ) -> list[m.Due]:

@@ -26,7 +26,9 @@ create table {ns}_schedules (
     unique_key text,
     created_at integer not null,
     changed_at integer not null,
-    note text not null
+    note text not null,
+    -- Digest of the definition before its newest change.
+    previous text not null default ''
 ) without rowid;
 
 -- How far each schedule is settled: narrow, because every firing rewrites it.
@@ -131,5 +133,13 @@ create table {ns}_workers (
     tzdata text not null default '',
     version text not null default '',
     roles text not null default '[]',
+    declares text not null default '',
     has_left integer not null default 0
+) without rowid;
+
+-- Sets of schedules that replicas declare in code, and when one last said that it does.
+create table {ns}_sets (
+    id text primary key,
+    names text not null,
+    noted_at integer not null
 ) without rowid;
