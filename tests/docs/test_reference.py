@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-from oncron import Oncron, _defaults, _eventlog, _events, _options, errors
+import oncron
+from oncron import Oncron, _defaults, _eventlog, _events, _options, backoff, errors, triggers
 from tests.docs.snippets import REPOSITORY
 
 REFERENCE = REPOSITORY / "docs" / "reference"
@@ -74,3 +76,52 @@ def test_the_tables_of_options_are_complete() -> None:
     assert option_names("Of a schedule") == _options.TIMING | _options.RUN | {"name"}
     assert option_names("Of one call") == _options.CALL
     assert option_names("Of the app") == set(inspect.signature(Oncron).parameters)
+
+
+def signature(name: str, fn: Callable[..., Any], *, skip: int = 0) -> str:
+    """As the page writes it: without annotations, and without what exists to be refused."""
+    parameters = [
+        p.replace(annotation=p.empty, default=p.empty if p.default is p.empty else Written(p.default))
+        for p in list(inspect.signature(fn).parameters.values())[skip:]
+        if p.name != "refused"
+    ]
+    return f"{name}{inspect.Signature(parameters)}"
+
+
+class Written:
+    """A default, as one would write it."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        if isinstance(self.value, datetime):
+            return "EPOCH" if self.value == datetime(1970, 1, 1, tzinfo=UTC) else repr(self.value)
+        if isinstance(self.value, timedelta):
+            return f"timedelta(days={self.value.days})"
+        if isinstance(self.value, date):
+            return f"date({self.value.year}, {self.value.month}, {self.value.day})"
+        return repr(self.value).replace("'", '"')
+
+
+FOR_THE_ENGINE = {"new_run", "period_us", "first_us", "next_after_us", "count_between_us", "latest_in_us"}
+"""Without an underscore, but in integer microseconds, or in records."""
+
+
+def test_every_public_name_is_written_down_with_its_signature() -> None:
+    page = (REFERENCE / "api.md").read_text(encoding="utf-8")
+    expected = [f"`{name}`" for name in (*oncron.__all__, *triggers.__all__)]
+    expected.append(f"`{signature('Oncron', Oncron)}`")
+    kinds = ("cron", "every", "daily", "weekly", "monthly", "once", "RetryIn", "GiveUp", "Skip")
+    expected += [f"`{signature(name, getattr(oncron, name))}`" for name in kinds]
+    expected += [f"`{signature(name, getattr(backoff, name))}`" for name in ("exponential", "polynomial", "fixed")]
+    for owner in (Oncron, oncron.Task, oncron.Run, oncron.RunContext, oncron.Schedule, oncron.Trigger):
+        for name, member in inspect.getmembers(owner):
+            if name.startswith("_") or name in FOR_THE_ENGINE:
+                continue
+            if inspect.isfunction(member):
+                waits = "await " if inspect.iscoroutinefunction(member) else ""
+                expected.append(f"`{waits}{signature(name, member, skip=1)}`")
+            else:
+                expected.append(f"`{name}`")
+    assert [name for name in expected if name not in page] == []
