@@ -217,6 +217,27 @@ def test_a_replica_that_is_cut_off_stops_its_runs_before_another_starts_them() -
     assert len(stopped) >= len(fleet.oracle.reaped)
 
 
+def after_late_answers() -> Fleet:
+    """One answer of seven comes up to four leases late, while the work goes on elsewhere."""
+    lease = 1 * SECOND
+    weather = Weather(answered_late=0.15, refused=0.02, stall_for=4 * lease)
+    with fleet_in_virtual_time(lease_for=lease, weather=weather) as fleet:
+        fleet.definitions = [
+            scheduled(f"s{k}", every(seconds=2), ("quick", "slow")[k % 2], overlap=Overlap.ALLOW, retries=50)
+            for k in range(6)
+        ]
+        fleet.boot()
+        fleet.loop.run_until_complete(fleet.sleep(120))
+    return fleet
+
+
+def test_an_answer_that_comes_late_starts_nothing_that_is_no_longer_held() -> None:
+    fleet = after_late_answers()
+
+    fleet.oracle.verdict(fleet.store, drained=False)
+    assert len(fleet.oracle.reaped) > 20
+
+
 def test_B069_replicas_that_restart_every_minute_lose_no_tick() -> None:
     with fleet_in_virtual_time(replicas=3) as fleet:
         fleet.definitions = [
@@ -273,3 +294,32 @@ def test_an_idle_replica_asks_the_store_less_than_once_in_three_seconds() -> Non
         calls = sum(fleet.replicas[0].link.calls.values()) - before
 
     assert calls / 600 <= 0.3, fleet.replicas[0].link.calls
+
+
+def test_replicas_that_slept_together_take_nothing_from_each_other_when_they_wake() -> None:
+    """A suspended machine: its replicas wake in any order, and each one's lease is long over for the store."""
+
+    async def long(_execution: object, _chance: object) -> None:
+        await asyncio.sleep(600)
+
+    with fleet_in_virtual_time(bodies={"stubborn": long}) as fleet:
+        fleet.definitions = [
+            scheduled(f"s{k}", cron("1 0 * * *"), "stubborn", overlap=Overlap.ALLOW) for k in range(12)
+        ]
+        fleet.boot()
+
+        async def story() -> None:
+            await fleet.sleep(90)
+            for replica in fleet.replicas:
+                replica.freeze()
+            await fleet.sleep(120)
+            for replica in fleet.replicas:
+                replica.go_on()
+                await fleet.sleep(4)
+            await fleet.sleep(700)
+
+        fleet.loop.run_until_complete(story())
+
+    fleet.oracle.verdict(fleet.store)
+    assert fleet.oracle.reaped == []
+    assert [line.how for line in fleet.oracle.lines] == ["returned"] * 12

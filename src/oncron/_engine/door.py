@@ -2,7 +2,10 @@
 
 Every call has a deadline; a call that failed leaves its connection behind, so that the next
 one starts on a fresh one; how long the contact has been unbroken is known, because a reaper
-must not take runs from workers that the same outage kept from renewing (G8).
+must not take runs from workers that the same outage kept from renewing (G8). It is broken by
+a silence, whatever the reason (a store that is away, a process that was stopped, a machine
+that slept), and not by one failed call among others that were answered: on a line that loses
+every twentieth call nothing would ever be taken over.
 """
 
 from __future__ import annotations
@@ -62,10 +65,12 @@ class StoreClock:
 class Door:
     """Calls the store. `on_change(True/False)` hears of contact found and lost."""
 
-    def __init__(self, store: ReadableStore, on_change: Callable[[bool, str], None]) -> None:
+    def __init__(
+        self, store: ReadableStore, on_change: Callable[[bool, str], None], *, silence: int = limits.LEASE_FOR // 2
+    ) -> None:
         self.store = store
         self.clock = StoreClock()
-        self._on_change = on_change
+        self._on_change, self._silence = on_change, silence
         self.up = True
         self.answers = asyncio.Event()
         """Set while the store answers, as far as is known: as `up`."""
@@ -123,17 +128,17 @@ class Door:
             pause = min(pause * 2, 1_000_000)
 
     def _answered(self, sent: int, now: int | None) -> None:
-        self.last_contact = boot_us()
+        before, self.last_contact = self.last_contact, boot_us()
+        if self.last_contact - before > self._silence:
+            self.contact_since = self.last_contact
         if now is not None:
             self.clock.heard(sent, self.last_contact, now)
         if not self.up:
             self.up = True
             self.answers.set()
-            self.contact_since = self.last_contact
             self._on_change(True, "")
 
     async def _failed(self, error: StoreError) -> None:
-        self.contact_since = boot_us()
         if isinstance(error, StoreUnavailable):
             await self.store.reset()
         if self.up:

@@ -99,7 +99,7 @@ class Engine:
         async with self._opening:
             if self._door is None:
                 store = self._make_store()
-                door = Door(store, self._contact)
+                door = Door(store, self._contact, silence=self._settings.lease_for // 2)
                 try:
                     await door.persist(lambda opened: opened.open(), limits.CALL_DEADLINE)
                     if self._settings.auto_migrate:

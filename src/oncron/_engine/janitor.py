@@ -52,8 +52,7 @@ class Janitor:
         while True:
             await self._expired.wait()
             self._expired.clear()
-            patience = self._settings.lease_for - (boot_us() - self._door.contact_since)
-            if patience > 0:
+            while (patience := self._settings.lease_for - (boot_us() - self._door.contact_since)) > 0:
                 await sleep_us(patience)
             await self._reap()
 
