@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from oncron._model import (
+    Changed,
     Claimed,
     EnqueueResult,
     Fired,
@@ -15,16 +16,21 @@ from oncron._model import (
     Pulse,
     Reaped,
     RunRecord,
+    ScheduleRecord,
     Stats,
 )
 
 
 def comparable(answer: Any) -> Any:
     """The answer without what the contract leaves open: the words of a reason, the order of what
-    was taken or told together, and counts of zero."""
+    was taken or told together, counts of zero, and how far above its least a token is."""
     match answer:
         case RunRecord():
-            return replace(answer, reason=None)
+            return replace(answer, reason=None, token=min(answer.token, 1))
+        case ScheduleRecord():
+            return replace(answer, last_token=0)
+        case Changed():
+            return (answer.name, answer.changed, comparable(answer.record))
         case Reaped() | Pulse():
             fields = asdict(answer).items()
             return {key: _unordered(value) if isinstance(value, tuple) else value for key, value in fields}
@@ -52,3 +58,15 @@ def _unordered(answers: Sequence[Any]) -> list[Any]:
 
 def _counted(counts: dict[str, int]) -> dict[str, int]:
     return {key: count for key, count in counts.items() if count}
+
+
+def leases_in(answer: Any) -> list[RunRecord]:
+    """The leases that an answer brought, by id."""
+    match answer:
+        case Fired():
+            leases = answer.leases
+        case Claimed():
+            leases = answer.runs
+        case _:
+            leases = ()
+    return sorted(leases, key=lambda run: run.id)

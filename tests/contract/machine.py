@@ -10,12 +10,11 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from oncron._model import (
     Change,
-    Claimed,
     Definition,
-    Fired,
     FirePlan,
     Gap,
     GapReason,
@@ -34,7 +33,7 @@ from oncron._model import (
 )
 from oncron._store import ReadableStore
 from oncron.stores.memory import MemoryStore
-from tests.contract.comparable import comparable
+from tests.contract.comparable import comparable, leases_in
 from tests.contract.given import LEASE, SECOND, at, picture, spec
 
 PLAYS = int(os.environ.get("ONCRON_PLAYS", "30"))
@@ -66,6 +65,9 @@ class Twins(RuleBasedStateMachine):
         self.fires: list[tuple[FirePlan, Any, str]] = []
         self.enqueued: list[NewRun] = []
         self.tokens: list[tuple[str, int]] = []
+        """(run, token) of every lease, as memory gave it; `twin` is what the other store gave."""
+        self.twin: dict[tuple[str, int], int] = {}
+        self.newest: dict[str, int] = {}
         type(self).run(self._open())
         self.versions = type(self).run(self._versions())
 
@@ -88,7 +90,11 @@ class Twins(RuleBasedStateMachine):
             return await call(self.memory), await call(self.other)
 
         expected, actual = type(self).run(ask())
-        assert comparable(actual) == comparable(expected)
+        leases = zip(leases_in(expected), leases_in(actual), strict=False)
+        for mine, theirs in sorted(leases, key=lambda pair: pair[1].token):
+            self._remember(mine, theirs)
+        wanted, got = comparable(expected), comparable(actual)
+        assert got == wanted, f"{self.other!r} answers\n{got!r}\nand memory\n{wanted!r}"
         return expected
 
     def rows(self) -> list[ScheduleRecord]:
@@ -107,7 +113,8 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda store: store.stats(now=self.now))
         self.both(lambda store: store.poll(TASKS, QUEUES, now=self.now))
         risen = type(self).run(self._versions())
-        assert [new > old for new, old in zip(risen, self.versions, strict=True)] in ([True, True], [False, False])
+        rose = [new > old for new, old in zip(risen, self.versions, strict=True)]
+        assert rose[0] is rose[1], f"the version rose in {'memory' if rose[0] else repr(self.other)} alone"
         self.versions = risen
 
     # --- time -----------------------------------------------------------------------------
@@ -207,8 +214,7 @@ class Twins(RuleBasedStateMachine):
         )
         fire_id = f"fire-{next(self.ids)}"
         self.fires += [(plan, claim, fire_id) for plan in plans]
-        answer: Fired = self.both(lambda store: store.fire(plans, claim, fire_id=fire_id, now=self.now))
-        self._remember(answer.leases)
+        self.both(lambda store: store.fire(plans, claim, fire_id=fire_id, now=self.now))
 
     @rule(n=whichever, worker=st.none() | workers)
     def tick(self, n: int, worker: str | None) -> None:
@@ -319,8 +325,7 @@ class Twins(RuleBasedStateMachine):
             max_running=(("scarce", scarce),) if scarce else (),
         )
         self.claims[wants.claim_id] = wants
-        answer: Claimed = self.both(lambda store: store.claim(wants, now=self.now))
-        self._remember(answer.runs)
+        self.both(lambda store: store.claim(wants, now=self.now))
 
     @rule(n=whichever)
     def claim_again(self, n: int) -> None:
@@ -357,15 +362,20 @@ class Twins(RuleBasedStateMachine):
                     enqueue=tuple(new),
                 )
             )
-        self.both(lambda store: store.finish(said, now=self.now))
+        self.both(lambda store: store.finish(self._in(store, said), now=self.now))
 
     @rule(worker=workers, n=whichever, listed=st.integers(0, 3), reporting=st.booleans())
     def heartbeat(self, worker: str, n: int, listed: int, reporting: bool) -> None:
-        held = [self.tokens[(n + k) % len(self.tokens)] for k in range(min(listed, len(self.tokens)))]
-        held = list(dict(held).items())
-        reports = [Report(run_id=run_id, token=token, progress=f"p{n}") for run_id, token in held if reporting]
+        listed = min(listed, len(self.tokens))
+        claims = list(dict(self.tokens[(n + k) % len(self.tokens)] for k in range(listed)).items())
         record = WorkerRecord(id=worker, pid=n, started_at=at(0), roles=("scheduler", "worker")[n % 2 :])
-        self.both(lambda store: store.heartbeat(record, LEASE, held, reports, now=self.now))
+
+        def beat(store: ReadableStore) -> Coroutine[Any, Any, Any]:
+            held = [(run, token if store is self.memory else self.twin[run, token]) for run, token in claims]
+            reports = [Report(run_id=run, token=token, progress=f"p{n}") for run, token in held if reporting]
+            return store.heartbeat(record, LEASE, held, reports, now=self.now)
+
+        self.both(beat)
 
     @rule(worker=workers)
     def leave(self, worker: str) -> None:
@@ -380,7 +390,7 @@ class Twins(RuleBasedStateMachine):
         """Something that is held ends, in time."""
         if (run := _pick(self.runs(RunState.RUNNING), n)) is not None:
             said = Outcome(run_id=run.id, token=run.token, kind=kind)
-            self.both(lambda store: store.finish([said], now=self.now))
+            self.both(lambda store: store.finish(self._in(store, [said]), now=self.now))
 
     @rule(n=whichever, ended=st.booleans(), opening=st.sampled_from((None, None, 1, 2)))
     def cancel(self, n: int, ended: bool, opening: int | None) -> None:
@@ -401,8 +411,23 @@ class Twins(RuleBasedStateMachine):
             )
         )
 
-    def _remember(self, leases: Sequence[RunRecord]) -> None:
-        self.tokens += [(run.id, run.token) for run in leases]
+    def _remember(self, mine: RunRecord, theirs: RunRecord) -> None:
+        """G5: a new token is greater than every earlier one of its run and its schedule, and no less than now."""
+        claim = (mine.id, mine.token)
+        if claim in self.twin:
+            return
+        self.tokens.append(claim)
+        self.twin[claim] = theirs.token
+        for key in (f"run {mine.id}", f"schedule {mine.schedule}") if mine.schedule else (f"run {mine.id}",):
+            assert theirs.token > self.newest.get(key, 0), f"{theirs.token} is no new token of {key}"
+            self.newest[key] = theirs.token
+        assert theirs.token >= self.now
+
+    def _in(self, store: ReadableStore, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes with the tokens that this store gave."""
+        if store is self.memory:
+            return list(outcomes)
+        return [replace(said, token=self.twin[said.run_id, said.token]) for said in outcomes]
 
 
 def _pick(things: Sequence[Any], n: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from oncron._model import FinishStatus, Outcome, OutcomeKind, Overlap, RunRecord, RunState, Status
@@ -70,26 +69,6 @@ async def test_a_lease_on_the_spot_has_a_token_by_the_same_rule(store: ReadableS
 
     assert second.token == first.token + 1 == at(50) + 1
     assert (await seen(store)).last_token == second.token
-
-
-@pytest.mark.parametrize("scarce", [(), (("send", 1),)])
-async def test_the_first_lease_on_the_spot_has_the_time_of_the_store(
-    store: ReadableStore, scarce: tuple[tuple[str, int], ...]
-) -> None:
-    await declared(store)
-
-    [lease] = (await fired(store, at(1), claim=spec(max_running=scarce))).leases
-
-    assert (lease.token, (await seen(store)).last_token) == (at(1), at(1))
-
-
-async def test_a_tick_that_nobody_leases_leaves_the_last_token_alone(store: ReadableStore) -> None:
-    await declared(store)
-
-    await fired(store, at(1), claim=spec(tasks=("other",)))
-
-    assert (await seen(store)).last_token == 0
-    assert (await claimed(store, now=at(1))).token == at(1)
 
 
 async def test_a_stale_token_changes_nothing(store: ReadableStore) -> None:
