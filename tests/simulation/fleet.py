@@ -17,7 +17,7 @@ from oncron._store import ReadableStore
 from oncron.errors import OncronError, StoreError
 from tests.simulation.network import Link, Weather
 from tests.simulation.oracle import STUBBORN, Oracle, WatchedStore
-from tests.simulation.world import PROCESS, SECOND, Process, VirtualLoop, virtual_time
+from tests.simulation.world import PROCESS, SECOND, Process, VirtualLoop, passes, virtual_time
 
 Body = Callable[[Execution, random.Random], Coroutine[Any, Any, None]]
 
@@ -60,7 +60,7 @@ class Replica:
             try:
                 await self.engine.start(scheduler=True, worker=True, user_loop=self.fleet.loop)
             except StoreError:
-                await asyncio.sleep(1)
+                await passes(1)
             else:
                 return
 
@@ -82,8 +82,8 @@ class Replica:
         if process.dead:
             return
         ending = self.fleet.loop.in_process(process, self.engine.stop())
-        while not ending.done() and not process.dead:  # noqa: ASYNC110 - nobody tells of a death
-            await asyncio.sleep(0.05)
+        while not ending.done() and not process.dead:
+            await passes(0.05)
         if process is self.process and not process.dead:
             self.kill()
 
@@ -133,7 +133,7 @@ class Fleet:
             replica.boot()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await passes(seconds)
 
     # --- what runs --------------------------------------------------------------------
 
@@ -201,19 +201,19 @@ class Fleet:
         for _ in range(int(within / 5)):
             if not self.store._open:
                 return
-            await asyncio.sleep(5)
+            await passes(5)
 
 
 async def quick(_execution: Execution, chance: random.Random) -> None:
-    await asyncio.sleep(chance.random() * 0.02)
+    await passes(chance.random() * 0.02)
 
 
 async def slow(_execution: Execution, chance: random.Random) -> None:
-    await asyncio.sleep(chance.expovariate(1 / 6))
+    await passes(chance.expovariate(1 / 6))
 
 
 async def moody(_execution: Execution, chance: random.Random) -> None:
-    await asyncio.sleep(chance.random() * 2)
+    await passes(chance.random() * 2)
     mood = chance.random()
     if mood < 0.2:
         raise ValueError("a bad day")

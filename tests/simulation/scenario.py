@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from oncron.triggers import Trigger, cron, daily, every, once
 from tests.simulation.fleet import Fleet, Replica, fleet_in_virtual_time
 from tests.simulation.network import Weather
 from tests.simulation.oracle import Oracle, Violation, WatchedStore
-from tests.simulation.world import SECOND, START
+from tests.simulation.world import SECOND, START, passes
 
 FAST: list[Trigger] = [every(seconds=0.2), every(seconds=1), every(seconds=1.7), every(seconds=5)]
 SLOW: list[Trigger] = [
@@ -124,7 +123,7 @@ class Story:
         fleet.boot()
         end = fleet.loop.now_us + round(self.length * 60 * SECOND)
         while fleet.loop.now_us < end and not fleet.oracle.violations:
-            await asyncio.sleep(self.chance.expovariate(1 / 5))
+            await passes(self.chance.expovariate(1 / 5))
             if not self.calm and self.chance.random() < 0.5:
                 self._misfortune(self.chance.choice(fleet.replicas))
             if self.chance.random() < 0.5:
@@ -135,7 +134,7 @@ class Story:
         """Everything heals; ticks go on for a while; then the schedules pause and all runs end."""
         fleet = self.fleet
         await fleet.heal()
-        await asyncio.sleep(4 * self.lease / SECOND + 30)
+        await passes(4 * self.lease / SECOND + 30)
         for name in [row.name for row in await fleet.desk(lambda store: store.schedules())]:
             await fleet.desk(lambda store, name=name: registrar.pause(store, name))
         await fleet.drain(3 * 3600)
@@ -184,7 +183,7 @@ class Story:
 
     async def _restart(self, replica: Replica, pause: int) -> None:
         await replica.stop()
-        await asyncio.sleep(pause / SECOND)
+        await passes(pause / SECOND)
         self._boot(replica)
 
     async def _operator(self) -> None:

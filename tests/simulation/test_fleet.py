@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from oncron._engine import registrar, scheduler
@@ -11,7 +9,7 @@ from oncron._model import Definition, Missed, NewRun, Overlap, RunState, new_run
 from oncron.triggers import Trigger, cron, daily, every
 from tests.simulation.fleet import Fleet, fleet_in_virtual_time
 from tests.simulation.network import Weather
-from tests.simulation.world import SECOND, START
+from tests.simulation.world import SECOND, START, passes
 
 
 def scheduled(name: str, trigger: Trigger, task: str = "quick", **options: object) -> Definition:
@@ -40,7 +38,7 @@ def test_three_replicas_run_each_second_once_and_within_milliseconds() -> None:
 @pytest.mark.parametrize("lease_for", [3 * SECOND, 15 * SECOND])
 def test_the_runs_of_a_killed_replica_are_taken_over_within_two_leases(lease_for: int) -> None:
     async def long(_execution: object, _chance: object) -> None:
-        await asyncio.sleep(1000)
+        await passes(1000)
 
     options = {"lease_for": lease_for, "bodies": {"long": long}, "concurrency": 30, "weather": Weather(hint_lost=1)}
     with fleet_in_virtual_time(**options) as fleet:
@@ -68,7 +66,7 @@ def test_the_runs_of_a_killed_replica_are_taken_over_within_two_leases(lease_for
 
 def test_B101_a_run_of_many_leases_whose_worker_lives_is_executed_once() -> None:
     async def long(_execution: object, _chance: object) -> None:
-        await asyncio.sleep(90)
+        await passes(90)
 
     with fleet_in_virtual_time(lease_for=15 * SECOND, bodies={"long": long}) as fleet:
         fleet.definitions = [scheduled("long", cron("1 0 * * *"), "long")]
@@ -154,7 +152,7 @@ def after_an_outage() -> Fleet:
     """Three replicas hold twelve runs while the store is away for three leases; one hears it before the others."""
 
     async def long(_execution: object, _chance: object) -> None:
-        await asyncio.sleep(300)
+        await passes(300)
 
     with fleet_in_virtual_time(bodies={"stubborn": long}) as fleet:
         fleet.definitions = [
@@ -188,7 +186,7 @@ def after_many_cuts() -> Fleet:
     """A line is cut for two leases, again and again, at every phase of the heartbeat; the others take over at once."""
 
     async def long(_execution: object, _chance: object) -> None:
-        await asyncio.sleep(10_000)
+        await passes(10_000)
 
     lease = 3 * SECOND
     with fleet_in_virtual_time(lease_for=lease, bodies={"long": long}, concurrency=40) as fleet:
@@ -300,7 +298,7 @@ def test_replicas_that_slept_together_take_nothing_from_each_other_when_they_wak
     """A suspended machine: its replicas wake in any order, and each one's lease is long over for the store."""
 
     async def long(_execution: object, _chance: object) -> None:
-        await asyncio.sleep(600)
+        await passes(600)
 
     with fleet_in_virtual_time(bodies={"stubborn": long}) as fleet:
         fleet.definitions = [

@@ -139,6 +139,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.call_at(self.time() + delay / SECOND, call, *args, context=self.outside)
 
 
+async def passes(seconds: float) -> None:
+    """So much virtual time passes for the caller."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    done: asyncio.Future[None] = loop.create_future()
+    timer = loop.call_later(seconds, lambda: done.done() or done.set_result(None))
+    try:
+        await done
+    finally:
+        timer.cancel()
+
+
 def _task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
     task = asyncio.Task(work, loop=loop, **options)
     task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
