@@ -27,6 +27,7 @@ from oncron._hosting import BackgroundLoop, run_to_the_end
 from oncron._life import Life
 from oncron._listeners import Listeners, checked_pattern
 from oncron._operations import Operations
+from oncron._model import sortable_version
 from oncron._registry import Declared, Registry
 from oncron._task import (
     TakesAnything,
@@ -91,7 +92,7 @@ class Oncron(Operations):
             keep_for=check.span(keep_for, "keep_for"),
             keep_failed_for=check.span(keep_failed_for, "keep_failed_for"),
             release=release,
-            tzdata=tzdata_version(),
+            tzdata=sortable_version(tzdata_version()),
             auto_migrate=check.truth(auto_migrate, "auto_migrate"),
         )
         self._imports = _modules(imports)
@@ -223,6 +224,8 @@ class Oncron(Operations):
             raise InvalidOption("scheduler=False, worker=False: nothing is left to run; leave one of them on")
         for module in self._imports:
             _import(module)
+        if worker:
+            self._registry.refuse_unfound()
         make = self._make_lifespan
         await self._life.start(
             scheduler=scheduler,

@@ -34,6 +34,8 @@ ERROR_BYTES = 16 * 1024
 EXPRESSION_CHARS = 256
 NAME_CHARS = 200
 
+DORMANT_AFTER = 3600 * SECOND
+"""A schedule that no live replica's code has declared for so long goes dormant."""
 SKEW_WARNING = 1 * SECOND
 POLL_EVERY = 5 * SECOND
 """The idle poll that makes every hint dispensable (G9)."""

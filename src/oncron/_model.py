@@ -130,6 +130,8 @@ class ScheduleRecord(Record, frozen=True, kw_only=True):
     status: Status = Status.ACTIVE
     revision: int
     """Raised by every real change of definition or status; `fire` names the one it saw."""
+    previous: str = ""
+    """Digest of the definition before the newest change of it: two deploys that undo each other show."""
     cursor: int
     """Every tick up to here is settled. Only grows."""
     next_at: int | None
@@ -180,6 +182,8 @@ class FirePlan(Record, frozen=True, kw_only=True):
     next_at: int | None
     ticks: tuple[TickRun, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    tzdata: str = ""
+    """Version of the zone data that the plan was made with (`sortable_version`); "" where zones play no part."""
 
 
 class FireOutcome(StrEnum):
@@ -286,6 +290,8 @@ class NewRun(Record, frozen=True, kw_only=True):
     """Run now: takes the schedule's place as its overlap policy says."""
     tick: int | None = None
     backfill: str | None = None
+    overlap: Overlap | None = None
+    """For a backfill: None is not judged; otherwise it takes the schedule's place as this policy says."""
     reason: str | None = None
 
 
@@ -395,6 +401,8 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
     version: str = ""
     roles: tuple[str, ...] = ()
     """Of "scheduler", "worker"."""
+    declares: str = ""
+    """Id of the set of schedules that its code declares (`Store.register`)."""
 
 
 class Pulse(Record, frozen=True, kw_only=True):
@@ -516,6 +524,11 @@ def _uuid(millis: int, rest: int, *, version: int) -> str:
     value = value & ~(0xF << 76) | version << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return str(uuid.UUID(int=value))
+
+
+def sortable_version(version: str) -> str:
+    """A version of the zone data such that later ones sort later as text: 2026.6 becomes 2026.06."""
+    return ".".join(part.zfill(2) if part.isdigit() else part for part in version.split("."))
 
 
 def checked_name(name: Any, what: str) -> str:

@@ -45,13 +45,14 @@ def next_tick(definition: Definition, trigger: Ticks, after: int) -> int | None:
     return tick
 
 
-def plan(row: ScheduleRecord, trigger: Ticks, now: int) -> FirePlan | None:
-    """What to do with the ticks in (cursor, now]. None if nothing is due and next_at is right."""
+def plan(row: ScheduleRecord, trigger: Ticks, now: int, *, tzdata: str = "") -> FirePlan | None:
+    """What to do with the ticks in (cursor, now]. None if nothing is due and next_at is right.
+    `tzdata` is the version of the zone data, for a trigger in which zones play a part."""
     definition = row.definition
     low, high = _window(definition, row.cursor, now)
     newest = list(trigger.latest_in_us(low, high, 1)) if high > low else []
     if not newest:
-        return _realigned(row, trigger)
+        return _realigned(row, trigger, tzdata)
     last = newest[-1]
     ticks, gaps = _ruled(definition, trigger, low, last, now)
     return FirePlan(
@@ -62,6 +63,7 @@ def plan(row: ScheduleRecord, trigger: Ticks, now: int) -> FirePlan | None:
         next_at=next_tick(definition, trigger, last),
         ticks=tuple(ticks),
         gaps=tuple(gaps),
+        tzdata=tzdata,
     )
 
 
@@ -79,6 +81,13 @@ def first_plan(definition: Definition, trigger: Ticks, now: int) -> Change:
     )
 
 
+_WHILE = {
+    Status.PAUSED: GapReason.PAUSED,
+    Status.DORMANT: GapReason.DORMANT,
+    Status.REMOVED: GapReason.REMOVED,
+}
+
+
 def changed_plan(row: ScheduleRecord, definition: Definition, trigger: Ticks, now: int) -> Change:
     """The row with another definition. What is owed must have been settled before.
 
@@ -89,7 +98,8 @@ def changed_plan(row: ScheduleRecord, definition: Definition, trigger: Ticks, no
     cursor = max(row.cursor, now) if moves else row.cursor
     gaps: tuple[Gap, ...] = ()
     if cursor > row.cursor:
-        gaps = (_passed(row, GapReason.CHANGED, row.cursor + 1, cursor, 0),)
+        reason = _WHILE.get(row.status, GapReason.CHANGED)
+        gaps = (_passed(row, reason, row.cursor + 1, cursor, 0),)
     status = Status.ACTIVE if row.status in (Status.DORMANT, Status.REMOVED) else row.status
     if status is not Status.ACTIVE or (definition.limit is not None and row.created_count >= definition.limit):
         next_at = None
@@ -133,7 +143,7 @@ def resumed_plan(row: ScheduleRecord, trigger: Ticks, now: int) -> Change:
         if count:
             last = trigger.latest_in_us(low, high, 1)[-1]
             first = trigger.next_after_us(low) or last
-            reason = GapReason.DORMANT if row.status is Status.DORMANT else GapReason.PAUSED
+            reason = _WHILE.get(row.status, GapReason.PAUSED)
             gaps.append(_passed(row, reason, first, last, count, at_least=cut, detail=row.note))
     exhausted = definition.limit is not None and row.created_count >= definition.limit
     return Change(
@@ -145,6 +155,25 @@ def resumed_plan(row: ScheduleRecord, trigger: Ticks, now: int) -> Change:
         new_cursor=cursor,
         next_at=None if exhausted else next_tick(definition, trigger, cursor),
         gaps=tuple(gaps),
+    )
+
+
+def raised_plan(row: ScheduleRecord, trigger: Ticks, remembered: int) -> Change:
+    """The store shows a smaller cursor than a replica remembers: it went back to an older state. What was
+    settled then must not be run again (G1); the ticks in between are recorded as a gap."""
+    count, cut = trigger.count_between_us(row.cursor, remembered, at_most=limits.PLAN_WALK)
+    gap = _passed(row, GapReason.STORE_ROLLED_BACK, row.cursor + 1, remembered, count, at_least=cut)
+    active = row.status is Status.ACTIVE
+    return Change(
+        name=row.name,
+        definition=row.definition,
+        status=row.status,
+        seen_revision=row.revision,
+        seen_cursor=row.cursor,
+        new_cursor=remembered,
+        next_at=next_tick(row.definition, trigger, remembered) if active else None,
+        gaps=(gap,),
+        note=row.note,
     )
 
 
@@ -237,7 +266,7 @@ def _unfired(
     ]
 
 
-def _realigned(row: ScheduleRecord, trigger: Ticks) -> FirePlan | None:
+def _realigned(row: ScheduleRecord, trigger: Ticks, tzdata: str) -> FirePlan | None:
     """Nothing is due, though the row said so (or will): put next_at right without moving the cursor."""
     next_at = next_tick(row.definition, trigger, row.cursor)
     if next_at == row.next_at:
@@ -248,6 +277,7 @@ def _realigned(row: ScheduleRecord, trigger: Ticks) -> FirePlan | None:
         seen_cursor=row.cursor,
         new_cursor=row.cursor,
         next_at=next_at,
+        tzdata=tzdata,
     )
 
 

@@ -14,7 +14,8 @@ from oncron import _defaults as limits, _options as check
 from oncron._arguments import by_name, unchecked
 from oncron._clock import wall_us
 from oncron._engine.spec import TaskSpec
-from oncron._model import Definition, Missed, Overlap, checked_name
+from oncron._importable import refuse_unfound
+from oncron._model import Definition, Missed, Overlap, checked_name, sortable_version
 from oncron._task import Settings, Task, TaskDesk, make_task, spec_of, unique_text
 from oncron.errors import DuplicateName, InvalidArguments, InvalidOption, InvalidTask, InvalidTrigger
 from oncron.triggers import Trigger
@@ -84,6 +85,12 @@ class Registry:
                 "give one of them another name="
             )
 
+    def refuse_unfound(self) -> None:
+        """Raises InvalidTask for a task that another process would look for in vain."""
+        for name, spec in self.specs.copy().items():
+            if spec.target is not None:
+                refuse_unfound(self.tasks[name].fn, spec.target)
+
     def warn_of_strangers(self) -> None:
         """A schedule whose task is not here runs only where it is: normal in a fleet of services, and what a
         misspelt name looks like."""
@@ -137,7 +144,7 @@ class Registry:
             unique=unique_text(task_name, settings.unique, args, values),
             origin=origin,
             release=self.release,
-            tzdata=tzdata_version(),
+            tzdata=sortable_version(tzdata_version()),
         )
         _refuse_empty_window(where, definition)
         return Declared(definition, _calling_place())

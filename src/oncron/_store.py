@@ -55,7 +55,8 @@ any method may raise StoreUnavailable (the outcome is unknown: repeat with the s
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Protocol
 
 from oncron._model import (
     Change,
@@ -147,7 +148,8 @@ class Store(Protocol):
 
         Per plan, under the schedule's lock: unless the row is active, at `seen_revision` and
         at `seen_cursor`, and every tick and gap lies in (seen_cursor, new_cursor]: STALE. If
-        new_cursor lies past the store's now: EARLY. Nothing is written then. Otherwise FIRED:
+        new_cursor lies past the store's now: EARLY. A plan made with older zone data than a live
+        scheduler has is STALE (`tzdata`; "" has no age). Nothing is written then. Otherwise FIRED:
         per tick, oldest first, judge occupancy (G10), then `limit`, then the unique key; insert
         the runs (task, args, options copied from the definition; `is_catchup` if the plan says
         so or has several ticks; a tick whose run is on record is passed over), record the
@@ -169,7 +171,7 @@ class Store(Protocol):
     async def enqueue(self, runs: Sequence[NewRun], *, now: int | None = None) -> list[EnqueueResult]:
         """Write runs. An id that exists returns that run, `is_new` as the first time (G7). An
         open run with the same unique key is returned instead. With `schedule` (and no
-        `backfill`) the schedule's occupancy rules as in `fire` apply; a refusal answers
+        `backfill`, or one with `overlap`) the schedule's occupancy rules as in `fire` apply; a refusal answers
         `occupied` with the run in the way. Raises NotFound for a schedule that does not
         exist, before anything is written."""
         ...
@@ -258,6 +260,55 @@ class Store(Protocol):
         ...
 
 
+class Declared(Protocol):
+    """Who still declares which schedules, so that those which nobody declares can go dormant.
+    Replicas of one release declare the same set: its names are written once."""
+
+    async def register(self, set_id: str, names: Sequence[str] | None, *, now: int | None = None) -> bool:
+        """Note that a replica declares this set now. With None the names are not sent: False then
+        says that the store does not know the set, and nothing was written."""
+        ...
+
+    async def unheld(self, before: int, *, limit: int = 1000, now: int | None = None) -> list[str]:
+        """Active schedules of origin "code", by name, that changed before the instant and are in no
+        set noted since. Forgets sets that were noted last before it."""
+        ...
+
+
+class Transactions(Protocol):
+    """Effects that commit together with a run's end, or with the enqueueing of a run, on
+    connections of the store's own driver. May be called from any thread or loop: nothing here
+    touches the engine's connections. Each may raise NotSupported (a store without transactions, a
+    connection of another driver or database)."""
+
+    def transaction(self, *, within: int) -> AbstractContextManager[Any]:
+        """A driver connection in a transaction. The caller commits nothing: leaving normally commits,
+        an exception rolls back. Raises StoreUnavailable; on SQLite the transaction holds the
+        fleet's only write lock, so it may last `within` microseconds at most: longer is rolled back with
+        StoreUnavailable."""
+        ...
+
+    def transaction_async(self, *, within: int) -> AbstractAsyncContextManager[Any]:
+        """The same with the driver's async connection (SQLite: a connection whose methods block briefly)."""
+        ...
+
+    def finish_in(self, connection: Any, outcome: Outcome) -> FinishResult:
+        """`finish` of one outcome inside the connection's open transaction: it holds when that commits.
+        Raises LeaseLost for a stale token, so that the caller's transaction is rolled back."""
+        ...
+
+    async def finish_in_async(self, connection: Any, outcome: Outcome) -> FinishResult: ...
+
+    def enqueue_in(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+        """`enqueue` inside the caller's open transaction; the caller commits. Takes the driver's
+        connection, or one of SQLAlchemy (Connection, Session) or Django that wraps it."""
+        ...
+
+    async def enqueue_in_async(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+        """The same for the driver's async connection, or an AsyncConnection or AsyncSession of SQLAlchemy."""
+        ...
+
+
 class Reader(Protocol):
     """Reads for CLI, web and metrics: a face cannot write by accident."""
 
@@ -284,5 +335,5 @@ class Reader(Protocol):
     async def stats(self, *, now: int | None = None) -> Stats: ...
 
 
-class ReadableStore(Store, Reader, Protocol):
+class ReadableStore(Store, Declared, Reader, Protocol):
     """What `_app.py` holds: everything."""

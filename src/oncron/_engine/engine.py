@@ -285,7 +285,15 @@ class _Replica:
             tell_others=self.tell_others,
             say=engine.say,
         )
-        self._keeper = Keeper(door, settings, self._me, self.worker, engine.tasks, on_doubt=self._doubt)
+        self._keeper = Keeper(
+            door,
+            settings,
+            self._me,
+            self.worker,
+            engine.tasks,
+            on_doubt=self._doubt,
+            on_trust=self._executor.processes.trust,
+        )
         self._shards = Shards(engine.worker_id)
         self._scheduler = Scheduler(
             door,
@@ -294,6 +302,7 @@ class _Replica:
             take=self.worker.take,
             left_due=self._left_due,
             say=engine.say,
+            tzdata=settings.tzdata,
         )
         self._janitor = Janitor(
             door,
@@ -331,12 +340,14 @@ class _Replica:
         self._spawn("watch", self._keeper.watch)
         self._spawn("finish", self.worker.finish_loop)
         if self._runs_worker:
+            self._executor.warm(self._engine.tasks.values())
             self._spawn("claim", self.worker.claim_loop)
         if self._runs_scheduler:
             self._spawn("scheduler", self._scheduler.run)
             self._spawn("audit", self._janitor.audit_loop)
         self._spawn("reap", self._janitor.reap_loop)
         self._spawn("prune", self._janitor.prune_loop)
+        self._spawn("dormancy", self._janitor.dormancy_loop)
         self._spawn("poll", self._poll_loop)
         self._spawn("hints", self._hint_loop)
         self._spawn("tell", self._tell_loop)
@@ -475,7 +486,7 @@ class _Replica:
         # A fire or claim on its way may already have leased runs to this worker: its answer is waited for,
         # so that they are given back now instead of when the lease expires.
         await self._until(self.worker.answered, limits.CALL_DEADLINE)
-        await self._end("scheduler", "claim", "audit", "declare", "reap", "prune")
+        await self._end("scheduler", "claim", "audit", "declare", "reap", "prune", "dormancy")
         await self._until(self.worker.quiet, self._engine.settings.stop_within)
         if self.worker.executions:
             self.worker.stop_all()
@@ -488,7 +499,7 @@ class _Replica:
             await self._door(lambda store: store.hint(), deadline=2 * limits.SECOND)
             if not self.worker.executions:
                 await self._door(lambda store: store.leave(self._engine.worker_id), deadline=2 * limits.SECOND)
-        self._executor.close()
+        await self._executor.close()
         self._engine.say("worker.stopped")
 
     async def _until(self, event: asyncio.Event, within: int) -> None:

@@ -6,11 +6,13 @@ Stateless statements, from every replica, in no job and under no lock of their o
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
 
 from oncron import _defaults as limits
 from oncron._clock import boot_us, sleep_us
+from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.spec import Settings
 from oncron._model import Reaped, RunState, ScheduleRecord, Status, new_id
@@ -25,6 +27,7 @@ _REAP = 500
 _PRUNE = 1000
 _PRUNE_EVERY = 600 * limits.SECOND
 _AUDIT = 500
+_NOTE_EVERY = 600 * limits.SECOND
 
 
 class Janitor:
@@ -98,6 +101,29 @@ class Janitor:
                 >= _PRUNE
             ):
                 await sleep_us(50_000)
+
+    async def dormancy_loop(self) -> None:
+        """Note what this replica's code declares; what no replica has declared for an hour goes dormant."""
+        while True:
+            await self._note()
+            before = self._door.clock.now_us() - limits.DORMANT_AFTER
+            for name in await self._door(lambda store, before=before: store.unheld(before)):
+                await self._door(lambda store, name=name: registrar.sleep(store, name))
+                log.warning(
+                    "schedule %r goes dormant: no replica has declared it for an hour",
+                    name,
+                    extra={"event": "schedule.dormant", "schedule": name},
+                )
+                self._say("schedule.dormant", schedule=name)
+            await sleep_us(_NOTE_EVERY)
+
+    async def _note(self) -> None:
+        names = sorted(self._names())
+        if not names:
+            return
+        set_id = hashlib.sha256("\n".join(names).encode()).hexdigest()[:32]
+        if not await self._door(lambda store: store.register(set_id, None)):
+            await self._door(lambda store: store.register(set_id, names))
 
     async def audit_loop(self) -> None:
         """A next tick that is not what the trigger says (set by hand, by a restore) is put right."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from oncron import _defaults as limits
 from oncron._model import (
     Change,
     Definition,
@@ -15,7 +16,7 @@ from oncron._model import (
     Status,
     new_id,
 )
-from oncron._plan import changed_plan, first_plan, paused_plan, plan, resumed_plan
+from oncron._plan import changed_plan, first_plan, paused_plan, plan, raised_plan, resumed_plan
 from oncron._store import ReadableStore
 from oncron.errors import InvalidOption, InvalidTrigger, NotFound, StoreUnavailable
 from oncron.triggers import Trigger, parse
@@ -25,6 +26,8 @@ log = logging.getLogger("oncron.schedule")
 _CHUNK = 1000
 _ROUNDS = 50
 """How often a row may move under our hands before we say so: each loss is another's success."""
+
+_FLAPPING = 600 * limits.SECOND
 
 What = Literal["declared", "changed"]
 
@@ -52,6 +55,7 @@ async def _declare_once(
     rows = {row.name: row for row in await store.schedules(list(wanted))}
     changes: list[Change] = []
     unsettled: dict[str, Definition] = {}
+    wanted = await _without_outdated(store, wanted, rows, now)
     for name, definition in wanted.items():
         row = rows.get(name)
         if row is None:
@@ -60,6 +64,7 @@ async def _declare_once(
             if row.status is Status.ACTIVE and await _settle(store, row, now):
                 unsettled[name] = definition
             else:
+                _warn_of_flapping(row, definition, now)
                 changes.append(changed_plan(row, definition, parse(definition.trigger), now))
     for change, answer in zip(changes, await store.declare(changes) if changes else [], strict=True):
         if answer.changed:
@@ -67,6 +72,44 @@ async def _declare_once(
         elif answer.record is None or not _same(answer.record, change.definition):
             unsettled[change.name] = change.definition
     return unsettled
+
+
+async def _without_outdated(
+    store: ReadableStore, wanted: dict[str, Definition], rows: dict[str, ScheduleRecord], now: int
+) -> dict[str, Definition]:
+    """Without the changes of a release that is being rolled out of: refused while a live replica of a
+    higher release exists, and only then, so that a roll-back works. This replica runs on what is stored."""
+    changed = [name for name, definition in wanted.items() if name in rows and not _same(rows[name], definition)]
+    if not changed:
+        return wanted
+    live = [worker.release for worker in await store.workers() if worker.lease_until + limits.IDLE_HEARTBEAT > now]
+    newest = max((release for release in live if release is not None), default=None)
+    outdated = [name for name in changed if _is_older(wanted[name].release, newest)]
+    if outdated:
+        log.warning(
+            "a replica of release %s is alive: this one, of release %s, leaves %s as stored",
+            newest,
+            wanted[outdated[0]].release,
+            ", ".join(map(repr, outdated[:5])) + (" and others" if len(outdated) > 5 else ""),
+            extra={"event": "schedule.refused"},
+        )
+    return {name: definition for name, definition in wanted.items() if name not in outdated}
+
+
+def _is_older(release: int | None, newest: int | None) -> bool:
+    return newest is not None and release is not None and release < newest
+
+
+def _warn_of_flapping(row: ScheduleRecord, definition: Definition, now: int) -> None:
+    """Two definitions that take turns: replicas of two versions, neither of which names its release."""
+    if row.previous == definition.digest() and now - row.changed_at < _FLAPPING:
+        log.warning(
+            "schedule %r is changed back to what it was before the last change, %.0f s ago: do two versions of the "
+            "code run? give Oncron(release=...) a number that grows with each deploy",
+            row.name,
+            (now - row.changed_at) / limits.SECOND,
+            extra={"event": "schedule.flapped", "schedule": row.name},
+        )
 
 
 def _same(row: ScheduleRecord, definition: Definition) -> bool:
@@ -162,6 +205,24 @@ async def remove(store: ReadableStore, name: str) -> ScheduleRecord:
     """No ticks ever again under this definition; the cursor stays as a tombstone (G1). What was owed is
     settled. Raises NotFound."""
     return await _change(store, name, lambda row, _now: paused_plan(row, row.note, Status.REMOVED), settle=True)
+
+
+async def sleep(store: ReadableStore, name: str) -> ScheduleRecord:
+    """No ticks until some replica declares it again. What was owed is settled. Raises NotFound."""
+
+    def wanted(row: ScheduleRecord, _now: int) -> Change | None:
+        return paused_plan(row, row.note, Status.DORMANT) if row.status is Status.ACTIVE else None
+
+    return await _change(store, name, wanted, settle=True)
+
+
+async def raise_cursor(store: ReadableStore, name: str, remembered: int) -> ScheduleRecord:
+    """The store was rolled back: bring the cursor to where it is known to have been. Raises NotFound."""
+
+    def wanted(row: ScheduleRecord, now: int) -> Change | None:
+        return raised_plan(row, trigger_of(row), min(remembered, now)) if row.cursor < min(remembered, now) else None
+
+    return await _change(store, name, wanted, settle=False)
 
 
 def trigger_of(row: ScheduleRecord) -> Trigger:

@@ -18,6 +18,7 @@ from datetime import datetime
 
 from oncron import _defaults as limits
 from oncron._clock import boot_us, from_us, nap_us
+from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.shards import Shards
 from oncron._model import (
@@ -50,6 +51,7 @@ _LOOK_PER_DUE = 100
 """When more than a crowd is due, once more so much later for each of them."""
 _SUSPECT_FOR = 10 * limits.SECOND
 """How long a first replica that did not come is passed over; then it is tried again."""
+_REMEMBERED = 200_000
 _SPIN = 1_300
 """An event loop wakes up to a millisecond late (its timers are in whole milliseconds): it is
 woken this much early and the rest is slept in the thread itself."""
@@ -86,19 +88,25 @@ class Scheduler:
         take: Callable[[ClaimSpec, Iterable[RunRecord], int, int], None],
         left_due: Callable[[], None],
         say: Say,
+        tzdata: str = "",
     ) -> None:
         self._door, self._shards, self._reserve, self._lease = door, shards, reserve, take
-        self._left_due, self._say = left_due, say
+        self._left_due, self._say, self._tzdata = left_due, say, tzdata
         self._agenda: dict[str, Entry] = {}
         self._heap: list[tuple[int, str]] = []
         self._rows: dict[str, tuple[ScheduleRecord, Trigger]] = {}
-        self._unreadable: dict[str, int] = {}
+        self._unreadable: set[str] = set()
+        self._said: dict[str, int] = {}
+        """Schedules that were complained of, by the revision that they had."""
+        self._settled: dict[str, int] = {}
+        """How far each schedule's ticks are known to be settled, to notice a store that went back."""
         self._wake = asyncio.Event()
         self._stale = True
         self._refresh_at = 0
 
     def look_again(self) -> None:
-        """A schedule changed: read the agenda anew."""
+        """A schedule changed: read the agenda anew; one that could not be read may be mended."""
+        self._unreadable.clear()
         self._stale = True
         self._wake.set()
 
@@ -142,6 +150,7 @@ class Scheduler:
 
     async def _take(self, dues: list[Due]) -> None:
         """Bring the agenda's entries to what the store says."""
+        dues = await self._not_rolled_back(dues)
         await self._learn([due for due in dues if not self._knows(due)])
         for due in dues:
             known = self._rows.get(due.name)
@@ -179,13 +188,49 @@ class Scheduler:
                 except InvalidTrigger as error:
                     self._rows.pop(row.name, None)
                     self._agenda.pop(row.name, None)
-                    self._unreadable[row.name] = row.revision
-                    log.warning(
-                        "schedule %r cannot be read by this release and is left to others: %s",
-                        row.name,
-                        error,
-                        extra={"event": "schedule.unreadable", "schedule": row.name},
-                    )
+                    self._leave_alone(row, f"cannot be read by this release and is left to others: {error}")
+                else:
+                    self._warn_of_older_zones(row)
+
+    def _leave_alone(self, row: ScheduleRecord, why: str) -> None:
+        self._rows.pop(row.name, None)
+        self._agenda.pop(row.name, None)
+        self._unreadable.add(row.name)
+        if self._said.get(row.name) != row.revision:
+            self._said[row.name] = row.revision
+            log.warning("schedule %r %s", row.name, why, extra={"event": "schedule.unreadable", "schedule": row.name})
+
+    def _warn_of_older_zones(self, row: ScheduleRecord) -> None:
+        """The newer replica may be gone for good: then this one fires, by what it knows."""
+        if row.definition.tzdata > self._tzdata and self._said.get(row.name) != row.revision:
+            self._said[row.name] = row.revision
+            log.warning(
+                "schedule %r was declared with zone data %s, this replica has %s: update the tzdata package here",
+                row.name,
+                row.definition.tzdata,
+                self._tzdata,
+                extra={"event": "tzdata.downgraded", "schedule": row.name},
+            )
+
+    async def _not_rolled_back(self, dues: list[Due]) -> list[Due]:
+        """Without those whose cursor is behind what this replica knows to be settled: the store went back
+        to an older state. Their cursors are raised first, so that nothing runs again (G1)."""
+        behind = [due for due in dues if due.cursor < self._settled.get(due.name, 0)]
+        for due in behind:
+            log.error(
+                "schedule %r: the store has forgotten ticks that were settled (a restore, a fail-over); "
+                "they are recorded as a gap and not run again",
+                due.name,
+                extra={"event": "store.rolled_back", "schedule": due.name},
+            )
+            self._say("store.rolled_back", schedule=due.name)
+            remembered = self._settled[due.name]
+            await self._door(lambda store, due=due, to=remembered: registrar.raise_cursor(store, due.name, to))
+            self._stale = True
+        if len(self._settled) > _REMEMBERED:
+            self._settled.clear()
+        self._settled.update((due.name, due.cursor) for due in dues if due.cursor > self._settled.get(due.name, 0))
+        return [due for due in dues if due not in behind] if behind else dues
 
     def _put(self, entry: Entry) -> None:
         self._wake_for(entry, entry.next_at if entry.mine else entry.next_at + self._look_delay())
@@ -307,11 +352,10 @@ class Scheduler:
         for entry in entries:
             row = _as_seen(entry)
             try:
-                made = plan(row, entry.trigger, now)
-            except Exception:  # one bad schedule must not stop the others
-                log.exception("schedule %r could not be planned and is left alone", row.name)
-                self._unreadable[row.name] = row.revision
-                self._agenda.pop(row.name, None)
+                made = plan(row, entry.trigger, now, tzdata=self._tzdata if _is_zoned(entry.trigger) else "")
+            except Exception as error:  # one bad schedule must not stop the others
+                log.debug("schedule %r could not be planned", row.name, exc_info=True)
+                self._leave_alone(row, f"could not be planned and is left alone: {type(error).__name__}: {error}")
                 continue
             if made is None:
                 self._put(entry)
@@ -347,6 +391,7 @@ class Scheduler:
                 if not entry.mine:
                     taken_over.append(made.name)
                 entry.cursor, entry.exact = made.new_cursor, True
+                self._settled[made.name] = made.new_cursor
                 self._advance(entry, made.next_at, fired.now)
                 self._tell(made, result)
             elif result.outcome is FireOutcome.STALE:
@@ -385,6 +430,11 @@ class Scheduler:
             self._say("tick.skipped", schedule=made.name, tick=_tick(made.new_cursor), reason=reason.value)
         for run_id in result.superseded:
             self._say("run.skipped", schedule=made.name, run=run_id, reason="superseded")
+
+
+def _is_zoned(trigger: Trigger) -> bool:
+    """Whether the zone data play a part in the trigger's instants."""
+    return trigger.kind not in ("every", "once") and trigger.timezone not in (None, "UTC")
 
 
 def _as_seen(entry: Entry) -> ScheduleRecord:

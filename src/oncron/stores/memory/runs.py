@@ -44,16 +44,17 @@ class Runs(Leases):
             return EnqueueResult(run=known)
         if (holder := self._holder_of(new.unique)) is not None:
             return EnqueueResult(run=holder, is_new=False)
-        row = self._judging_schedule(new.schedule, new.backfill)
-        verdict = Verdict() if row is None else self._enter(row)
+        row = self._judging_schedule(new.schedule, new.backfill if new.overlap is None else None)
+        overlap = None if row is None else new.overlap or row.definition.overlap
+        verdict = Verdict() if row is None else self._enter(row, overlap=overlap)
         if verdict.in_the_way is not None:
             return EnqueueResult(run=verdict.in_the_way, is_new=False, occupied=True)
         self._make_room(verdict, now)
-        serial = row is not None and row.definition.overlap is not Overlap.ALLOW
+        serial = overlap not in (None, Overlap.ALLOW)
         return EnqueueResult(run=self._put(self._new_run(new, now, serial=serial, parked=verdict.parked)))
 
     def _judging_schedule(self, schedule: str | None, backfill: str | None) -> ScheduleRecord | None:
-        """The schedule whose place the run takes; a backfill takes none."""
+        """The schedule whose place the run takes; a backfill takes none unless it says how."""
         return None if schedule is None or backfill is not None else self._schedule_rows[schedule]
 
     def _new_run(self, new: NewRun, now: int, *, serial: bool, parked: bool) -> RunRecord:

@@ -62,6 +62,7 @@ class Schedules(Leases):
             created_at=now if row is None else row.created_at,
             changed_at=now,
             note=change.note,
+            previous=self._previous(row, change),
         )
         self._schedule_rows[change.name] = record
         self._version += 1
@@ -69,6 +70,13 @@ class Schedules(Leases):
         if row is not None and row.definition.overlap is not change.definition.overlap:
             self._repark(record)
         return Changed(name=change.name, changed=True, record=record)
+
+    def _previous(self, row: ScheduleRecord | None, change: Change) -> str:
+        """Digest of the definition before the newest change of it."""
+        if row is None:
+            return ""
+        before = row.definition.digest()
+        return row.previous if before == change.definition.digest() else before
 
     def _is_as_declared(self, row: ScheduleRecord | None, change: Change) -> bool:
         if row is None:
@@ -87,6 +95,27 @@ class Schedules(Leases):
         head = occupancy.next_head(runs)
         for run in runs:
             self._put(replace(run, serial=serial, parked=serial and run is not head))
+
+    # --- who declares what ----------------------------------------------------------------
+
+    async def register(self, set_id: str, names: Sequence[str] | None, *, now: int | None = None) -> bool:
+        with self._step(now) as at:
+            if names is None and set_id not in self._declared:
+                return False
+            held = self._declared[set_id][1] if names is None else frozenset(names)
+            self._declared[set_id] = at, held
+            return True
+
+    async def unheld(self, before: int, *, limit: int = 1000, now: int | None = None) -> list[str]:
+        with self._step(now):
+            self._declared = {key: (at, names) for key, (at, names) in self._declared.items() if at >= before}
+            held = frozenset[str]().union(*(names for _, names in self._declared.values()))
+            return [
+                name
+                for name, row in sorted(self._schedule_rows.items())
+                if row.status is Status.ACTIVE and row.definition.origin == "code"
+                if row.changed_at < before and name not in held
+            ][:limit]
 
     # --- due ------------------------------------------------------------------------------
 
@@ -144,7 +173,7 @@ class Schedules(Leases):
 
     def _fire_one(self, plan: FirePlan, fire_id: str, now: int) -> tuple[FireResult, list[RunRecord]]:
         row = self._schedule_rows.get(plan.name)
-        if row is None or not self._is_as_planned(row, plan):
+        if row is None or not self._is_as_planned(row, plan, now):
             return FireResult(name=plan.name, outcome=FireOutcome.STALE), []
         if self._is_early(plan, now):
             return FireResult(name=plan.name, outcome=FireOutcome.EARLY), []
@@ -154,11 +183,18 @@ class Schedules(Leases):
         self._last_fires[plan.name] = LastFire(fire_id, plan.seen_revision, plan.new_cursor, placed.result)
         return placed.result, placed.created
 
-    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan) -> bool:
-        """The compare of compare-and-set (G3), and that the plan stays within what it passes (G1)."""
+    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan, now: int) -> bool:
+        """The compare of compare-and-set (G3), that the plan stays within what it passes (G1), and that no
+        live scheduler knows the zones better."""
         seen = (row.status, row.revision, row.cursor) == (Status.ACTIVE, plan.seen_revision, plan.seen_cursor)
         instants = [tick.tick for tick in plan.ticks] + [end for gap in plan.gaps for end in (gap.first, gap.last)]
+        if plan.tzdata and plan.tzdata < self._newest_tzdata(now):
+            return False
         return seen and all(plan.seen_cursor < instant <= plan.new_cursor for instant in instants)
+
+    def _newest_tzdata(self, now: int) -> str:
+        live = (row for row in self._worker_rows.values() if "scheduler" in row.roles and row.lease_until > now)
+        return max((row.tzdata for row in live), default="")
 
     def _is_early(self, plan: FirePlan, now: int) -> bool:
         """G2, by the store's clock."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from oncron._model import FireResult, Gap, RunRecord, RunState, ScheduleRecord, WorkerRecord
+from oncron._model import FireResult, Gap, Overlap, RunRecord, RunState, ScheduleRecord, WorkerRecord
 from oncron.stores import _occupancy as occupancy
 
 
@@ -31,6 +31,8 @@ class Tables:
         self._lock = threading.Lock()
         self._version = 0
         self._schedule_rows: dict[str, ScheduleRecord] = {}
+        self._declared: dict[str, tuple[int, frozenset[str]]] = {}
+        """Sets of declared names, and when a replica last said that it declares them."""
         self._last_fires: dict[str, LastFire] = {}
         self._gap_rows: dict[str, list[Gap]] = {}
         self._run_rows: dict[str, RunRecord] = {}
@@ -95,10 +97,13 @@ class Tables:
         head = occupancy.next_head(serial)
         return None if head is None else self._put(replace(head, parked=False))
 
-    def _enter(self, schedule: ScheduleRecord, *, catchup: bool = False) -> occupancy.Verdict:
-        """Whether and how a new run of the schedule may enter now. Writes nothing."""
+    def _enter(
+        self, schedule: ScheduleRecord, *, catchup: bool = False, overlap: Overlap | None = None
+    ) -> occupancy.Verdict:
+        """Whether and how a new run of the schedule may enter now, under its policy or a backfill's own.
+        Writes nothing."""
         serial = self._serial_runs_of(schedule.name)
-        return occupancy.admit(schedule.definition.overlap, serial, catchup=catchup)
+        return occupancy.admit(overlap or schedule.definition.overlap, serial, catchup=catchup)
 
     def _make_room(self, verdict: occupancy.Verdict, now: int) -> None:
         for run in verdict.superseded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -10,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from oncron._defaults import CALL_DEADLINE
 from oncron.errors import InvalidOption
 
+_PORTS = re.compile(r"[0-9,]*")
 _DEADLINE_S = CALL_DEADLINE // 1_000_000
 
 # A dead peer is noticed within half a minute, also by a connection that only listens.
@@ -29,19 +31,27 @@ class Address:
     """A server and database. `shown` and repr() never hold the password."""
 
     def __init__(self, url: str) -> None:
-        try:
-            given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
-            # Not chained: libpq quotes the part it could not read, which may be the password.
-            raise InvalidOption(
-                "the store's URL is not one that PostgreSQL reads; write "
-                "postgresql://user:password@host:5432/database with special characters percent-encoded"
-            ) from None
+        given = _parsed(url)
         self.parameters: dict[str, Any] = {**_DEFAULTS, **given, "client_encoding": "UTF8"}
         self.shown = _shown(given)
 
     def __repr__(self) -> str:
         return f"Address({self.shown})"
+
+
+def _parsed(url: str) -> dict[str, Any]:
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        given = None
+    # An unescaped / or @ in a password makes host, port or database of its parts.
+    if given is None or not _PORTS.fullmatch(str(given.get("port") or "")) or "@" in str(given.get("dbname") or ""):
+        # Not chained and not quoted: what could not be read may be the password.
+        raise InvalidOption(
+            "the store's URL is not one that PostgreSQL reads; write "
+            "postgresql://user:password@host:5432/database with special characters percent-encoded"
+        )
+    return given
 
 
 def _shown(given: dict[str, Any]) -> str:

@@ -42,6 +42,7 @@ from oncron.stores.postgres._wire import encode
 is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
 claimed = msgspec.json.Decoder(Claimed).decode
+names = msgspec.json.Decoder(list[str]).decode
 due = msgspec.json.Decoder(list[Due]).decode
 poll = msgspec.json.Decoder(Poll).decode
 reaped = msgspec.json.Decoder(Reaped).decode
@@ -93,6 +94,7 @@ def _change(change: Change) -> dict[str, Any]:
         "cursor": change.new_cursor,
         "next_at": change.next_at,
         "gaps": change.gaps,
+        "digest": definition.digest(),
     }
 
 
@@ -244,6 +246,8 @@ def _plan(plan: FirePlan) -> dict[str, Any]:
         row["ticks"] = fields
     if plan.gaps:
         row["gaps"] = plan.gaps
+    if plan.tzdata:
+        row["tz"] = plan.tzdata
     return row
 
 

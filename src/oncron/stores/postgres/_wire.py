@@ -24,7 +24,7 @@ def encode(payload: Any) -> bytes:
 
 def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value).items()
         return {_without_surrogates(key): _without_surrogates(item) for key, item in pairs}

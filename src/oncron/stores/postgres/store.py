@@ -37,11 +37,12 @@ from oncron._model import (
 )
 from oncron.errors import InvalidOption, NotFound, StoreError, StoreUnavailable, StoreUnsafe
 from oncron.stores import _sql
-from oncron.stores.postgres import _errors, _steps, _wakeups, _wire
+from oncron.stores.postgres import _errors, _steps, _wire
 from oncron.stores.postgres._address import Address
 from oncron.stores.postgres._pool import Pool, connected
 from oncron.stores.postgres._reads import Reads
 from oncron.stores.postgres._schema import PACKAGE, Schema
+from oncron.stores.postgres._wakeups import Listener
 
 log = logging.getLogger("oncron.stores.postgres")
 
@@ -69,13 +70,14 @@ class PostgresStore(Reads):
         if pool_size <= FIRE_LANES:
             raise InvalidOption(f"pool_size={pool_size} is too small: {FIRE_LANES} connections are kept for firing")
         self._address = Address(url)
-        self._listen_address = self._address if listen_url is None else Address(listen_url)
         self._namespace = _checked_namespace(namespace)
         self._quoted = f'"{namespace}"'
         self._queries = _sql.statements(PACKAGE)
         self._firing = Pool(self._address, FIRE_LANES)
         self._others = Pool(self._address, pool_size - FIRE_LANES)
         self._schema = Schema(namespace, self._address.shown)
+        listen_address = self._address if listen_url is None else Address(listen_url)
+        self._listener = Listener(listen_address, self._queries, self._quoted)
         self._hinting = False
         self._hint_again = False
         self.url = self._address.shown
@@ -86,6 +88,13 @@ class PostgresStore(Reads):
     # --- life cycle -----------------------------------------------------------------------
 
     async def open(self) -> None:
+        try:
+            await self._refuse_unsafe()
+        except StoreError:
+            await self.reset()
+            raise
+
+    async def _refuse_unsafe(self) -> None:
         row = (await self._send(self._firing, self._queries["probe"]))[0]
         standby, read_only, version, encoding, synchronous, fsync, _ = row
         if standby or read_only == "on":
@@ -129,6 +138,18 @@ class PostgresStore(Reads):
             answer = await self._step("declare_schedules", _steps.changes(chunk), now)
             results += _steps.changed(chunk, answer)
         return results
+
+    async def register(self, set_id: str, names: Sequence[str] | None, *, now: int | None = None) -> bool:
+        return await self._step("register", set_id, _wire.encode(names), now) == b"true"
+
+    async def unheld(
+        self,
+        before: int,
+        *,
+        limit: int = 1000,
+        now: int | None = None,  # noqa: ARG002 - the caller says since when
+    ) -> list[str]:
+        return _steps.names(await self._step("unheld", before, limit))
 
     async def due(
         self, horizon: int, *, after: tuple[int, str] | None = None, exclude: Sequence[str] = (), limit: int = 1000
@@ -245,7 +266,7 @@ class PostgresStore(Reads):
             self._hinting = False
 
     def wakeups(self) -> AsyncIterator[None]:
-        return _wakeups.wakeups(self._listen_address, self._queries, self._quoted)
+        return self._listener.wakeups()
 
     # --- one step -------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 -- Plans are cached, and the first may be made while the tables are empty or their statistics old. Then
 -- the planner finds it cheaper to read a whole index than to look rows up one by one, and stays with
 -- that. So look-ups are written `key = any(array[x])`, here and in all functions: of that the planner
--- can make nothing but an index scan on the key, driven by x; no merge, no hash, no other order.
+-- can make nothing but an index scan on the key, driven by x; no merge, no hash, no other order. For
+-- the same reason what is sorted by a key is first found in a subquery that ends in `offset 0`.
 
 -- The store's clock in microseconds, or the instant that a test gives.
 create or replace function store_now(p_now bigint) returns bigint
@@ -14,7 +15,7 @@ $$;
 -- A schedule's row as ScheduleRecord reads it. A view, so that its plan is the caller's.
 create or replace view schedule_rows as
 select c.name, s.definition::json as definition, c.status, c.revision, c.cursor, c.next_at, c.last_token,
-       c.created_count, s.created_at, s.changed_at, s.note
+       c.created_count, s.created_at, s.changed_at, s.note, s.previous
 from cursors c join schedules s on s.name = c.name;
 
 -- Locks schedules in the one order that everybody keeps: by name. Returns those that exist.

@@ -87,39 +87,51 @@ begin
     );
 end $$;
 
--- The lanes that hold ready runs: (queue, priority), of these queues (null: all). An index probe each,
--- however many runs they hold.
-create or replace function ready_lanes(p_queues text[], out queues text[], out priorities bigint[])
+-- The lanes (task, queue, priority) that hold ready runs, of these tasks and queues (null: all): an index
+-- probe each, however many runs they hold.
+create or replace function ready_lanes(
+    p_tasks text[], p_queues text[], out tasks text[], out queues text[], out priorities bigint[])
 language plpgsql volatile as $$
 declare
-    v_queue text := '';
-    v_priority bigint := -9223372036854775808;
+    v_tasks text[] := p_tasks;
+    v_queues text[] := array_fill(''::text, array[cardinality(p_tasks)]);
+    v_priorities bigint[] := array_fill(-9223372036854775808, array[cardinality(p_tasks)]);
 begin
+    tasks := '{}';
     queues := '{}';
     priorities := '{}';
     loop
-        select r.queue, r.priority into v_queue, v_priority from runs r
-        where r.state = 'pending' and not r.parked and (r.queue, r.priority) > (v_queue, v_priority)
-        order by r.queue, r.priority limit 1;
-        exit when not found;
-        if p_queues is null or v_queue = any(p_queues) then
-            queues := queues || v_queue;
-            priorities := priorities || v_priority;
-        end if;
+        select array_agg(n.task), array_agg(n.queue), array_agg(n.priority) into v_tasks, v_queues, v_priorities
+        from unnest(v_tasks, v_queues, v_priorities) as l(task, queue, priority)
+        cross join lateral (
+            select r.task, r.queue, r.priority from runs r
+            where r.state = 'pending' and not r.parked and r.task = l.task and (r.queue, r.priority) > (l.queue, l.priority)
+            order by r.queue, r.priority limit 1
+        ) n;
+        exit when v_tasks is null;
+        tasks := tasks || v_tasks;
+        queues := queues || v_queues;
+        priorities := priorities || v_priorities;
     end loop;
+    if p_queues is not null and cardinality(tasks) > 0 then
+        select coalesce(array_agg(l.task), '{}'), coalesce(array_agg(l.queue), '{}'), coalesce(array_agg(l.priority), '{}')
+        into tasks, queues, priorities
+        from unnest(tasks, queues, priorities) as l(task, queue, priority) where l.queue = any(p_queues);
+    end if;
 end $$;
 
--- When the first claimable run of these tasks in these lanes is or was due.
-create or replace function next_due(p_tasks text[], p_queues text[], p_priorities bigint[]) returns bigint
+-- When the first claimable run of these lanes is or was due, leaving out tasks that are full.
+create or replace function next_due(p_tasks text[], p_queues text[], p_priorities bigint[], p_room jsonb) returns bigint
 language plpgsql volatile as $$
 begin
     return (
-        select min(d.due_at) from unnest(p_queues, p_priorities) as l(queue, priority)
+        select min(d.due_at) from unnest(p_tasks, p_queues, p_priorities) as l(task, queue, priority)
         cross join lateral (
             select r.due_at from runs r
-            where r.state = 'pending' and not r.parked and r.queue = l.queue and r.priority = l.priority
-                and r.task = any(p_tasks)
+            where r.state = 'pending' and not r.parked and r.task = l.task and r.queue = l.queue
+                and r.priority = l.priority
             order by r.due_at limit 1
         ) d
+        where coalesce((p_room->>l.task)::bigint, 1) > 0
     );
 end $$;

@@ -2,7 +2,8 @@
 --
 -- p_plans  [{name, revision, seen, cursor, next_at, n, id, tick, due_at, catchup, missed, more}], by name:
 --          n ticks, the first of them flat, for the usual plan of one; `more`: several ticks or gaps,
---          which are then in `ticks` [{id, tick, due_at, catchup, missed}] and `gaps`
+--          which are then in `ticks` [{id, tick, due_at, catchup, missed}] and `gaps`; `tz`: the version of
+--          the zone data, where they play a part
 -- p_claim  a ClaimSpec or null
 -- returns  {now, lease_until, leases, odd}: `odd` are the results of plans that did not simply
 --          become as many runs as they have ticks
@@ -34,6 +35,7 @@ declare
     v_odd json;
     v_until bigint := 0;
     v_plan record;
+    v_newest text collate "C" := newest_tzdata(p_plans, v_now);
 begin
     with moved as (
         update cursors c
@@ -42,9 +44,9 @@ begin
             next_at = case when c.created_count + p.n >= c.run_limit then null else p.next_at end
         from jsonb_to_recordset(p_plans) as p(
             name text, revision bigint, seen bigint, cursor bigint, next_at bigint, n bigint,
-            id uuid, tick bigint, due_at bigint, catchup boolean, missed bigint, more boolean)
+            id uuid, tick bigint, due_at bigint, catchup boolean, missed bigint, more boolean, tz text)
         where c.name = any(array[p.name]) and c.status = 'active' and c.revision = p.revision and c.cursor = p.seen
-            and p.cursor <= v_now
+            and p.cursor <= v_now and (p.tz is null or p.tz >= v_newest)
         returning c.name, p.n, p.id, p.tick, p.due_at, p.catchup, p.missed, p.more,
             p.n = 1 and not p.more and (c.run_limit is null or c.created_count <= c.run_limit) as plain
     )
@@ -98,7 +100,7 @@ begin
     end if;
 
     if v_moved < v_count or cardinality(v_slow) > 0 then
-        v_odd := odd_results(p_plans, p_fire_id);
+        v_odd := odd_results(p_plans, p_fire_id, v_now);
     end if;
     if p_claim is not null then
         if cardinality(v_created) > 0 and (p_claim->>'limit')::bigint > 0 then
@@ -133,6 +135,7 @@ declare
     v_leases json := '[]';
     v_odd json := '[]';
     v_until bigint := 0;
+    v_newest text collate "C" := newest_tzdata(jsonb_build_array(p_plan), v_now);
 begin
     update cursors k
     set cursor = v_cursor, fire_id = p_fire_id, fire_result = null, created_count = k.created_count + 1,
@@ -140,12 +143,13 @@ begin
         last_token = case when p_claim is null then k.last_token else greatest(k.last_token + 1, v_now) end
     where k.name = v_name and k.status = 'active' and k.revision = (p_plan->>'revision')::bigint
         and k.cursor = (p_plan->>'seen')::bigint and v_cursor <= v_now
+        and (v_newest = '' or (p_plan->>'tz') collate "C" >= v_newest)
     returning k.last_token, k.run_limit is null or k.created_count <= k.run_limit as within_limit into c;
     if not found then
         if p_claim is not null then
             v_leases := still_held(jsonb_build_array(p_plan), p_claim, p_fire_id)::json;
         end if;
-        v_odd := odd_results(jsonb_build_array(p_plan), p_fire_id);
+        v_odd := odd_results(jsonb_build_array(p_plan), p_fire_id, v_now);
     else
         select k.*, (
             select true from runs r
@@ -170,7 +174,7 @@ begin
         end if;
         if cardinality(v_created) = 0 then
             v_created := place_plan(p_plan, v_now);
-            v_odd := odd_results(jsonb_build_array(p_plan), p_fire_id);
+            v_odd := odd_results(jsonb_build_array(p_plan), p_fire_id, v_now);
         end if;
         if v_run is not null then
             v_leases := json_build_array(v_run);
@@ -253,9 +257,21 @@ begin
     return v_created;
 end $$;
 
+-- The newest zone data that a live scheduler has, if any plan depends on such.
+create or replace function newest_tzdata(p_plans jsonb, p_now bigint) returns text
+language plpgsql volatile as $$
+begin
+    if not jsonb_path_exists(p_plans, '$[*].tz') then
+        return '';
+    end if;
+    return coalesce((
+        select max((w.record::json->>'tzdata') collate "C") from workers w
+        where w.lease_until > p_now and not w.has_left and w.record::jsonb->'roles' ? 'scheduler'), '');
+end $$;
+
 -- The results that the caller cannot tell by itself, [FireResult]: read from the schedules' rows, so that the
 -- repetition of a fire_id answers as the first time (G7).
-create or replace function odd_results(p_plans jsonb, p_fire_id text) returns json
+create or replace function odd_results(p_plans jsonb, p_fire_id text, p_now bigint) returns json
 language plpgsql volatile as $$
 begin
     return (
@@ -265,7 +281,7 @@ begin
         cross join lateral (
             select case when repeated then c.fire_result::json end as fired,
                 case when repeated then 'fired'
-                     when c.status = 'active' and c.revision = p.revision and c.cursor = p.seen then 'early'
+                     when c.status = 'active' and c.revision = p.revision and c.cursor = p.seen and p.cursor > p_now then 'early'
                      else 'stale' end as outcome
             from (select c.fire_id = p_fire_id and c.revision = p.revision and c.cursor = p.cursor as repeated) x
         ) o
@@ -278,14 +294,16 @@ create or replace function still_held(p_plans jsonb, p_claim jsonb, p_fire_id te
 language plpgsql volatile as $$
 begin
     return (
-        select coalesce(jsonb_agg(to_json(r) order by order_key(r), r.due_at, r.id), '[]')
-        from runs r
-        where r.worker = p_claim->>'worker' and r.state = 'running' and r.claim_id = p_claim->>'claim_id'
-            and r.id in (
-                select (t->>'id')::uuid from jsonb_array_elements(p_plans) p
-                join cursors c on c.name = any(array[p->>'name']) and c.fire_id = p_fire_id and c.cursor = (p->>'cursor')::bigint
-                    and c.revision = (p->>'revision')::bigint
-                cross join lateral jsonb_array_elements(coalesce(p->'ticks', jsonb_build_array(p))) t)
+        select coalesce(jsonb_agg(h.run order by h.order_key, h.due_at, h.id), '[]')
+        from (
+            select to_json(r) as run, order_key(r), r.due_at, r.id from runs r
+            where r.worker = p_claim->>'worker' and r.state = 'running' and r.claim_id = p_claim->>'claim_id' offset 0
+        ) h
+        where h.id in (
+            select (t->>'id')::uuid from jsonb_array_elements(p_plans) p
+            join cursors c on c.name = any(array[p->>'name']) and c.fire_id = p_fire_id
+                and c.cursor = (p->>'cursor')::bigint and c.revision = (p->>'revision')::bigint
+            cross join lateral jsonb_array_elements(coalesce(p->'ticks', jsonb_build_array(p))) t)
     );
 end $$;
 
@@ -302,9 +320,10 @@ begin
     v_room := room_of(p_claim);
     return array(
         select id from (
-            select r.id, r.task, row_number() over (order by array_position(p_queues, r.queue), order_key(r), r.due_at, r.id) as place,
-                row_number() over (partition by r.task order by array_position(p_queues, r.queue), order_key(r), r.due_at, r.id) as nth
-            from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id])
+            select r.id, r.task, row_number() over (order by array_position(p_queues, r.queue), r.due_at - 60000000 * r.priority, r.due_at, r.id) as place,
+                row_number() over (partition by r.task order by array_position(p_queues, r.queue), r.due_at - 60000000 * r.priority, r.due_at, r.id) as nth
+            -- (`offset 0`: or else the planner starts from the index of all ready runs)
+            from (select r.* from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id]) offset 0) r
             where r.state = 'pending' and not r.parked and r.due_at <= p_now and r.task = any(p_tasks)
                 and (p_queues is null or r.queue = any(p_queues))
         ) x

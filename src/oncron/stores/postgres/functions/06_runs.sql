@@ -41,7 +41,7 @@ begin
         select x.id, x.task, x.args, x.queue, x.priority, coalesce(x.due_at, p_now + x.delay), p_now, x.retries,
             x.retry_delay, x.timeout, x.schedule, x.tick, x.backfill, x.reason
         from new_runs(p_runs) x
-        where x."unique" is null and (x.schedule is null or x.backfill is not null)
+        where x."unique" is null and (x.schedule is null or x.backfill is not null and x.overlap is null)
         on conflict (id) do nothing
         returning id
     )
@@ -61,13 +61,14 @@ end $$;
 create or replace function new_runs(p_runs jsonb)
 returns table (place bigint, id uuid, task text, args text, queue text, priority bigint, due_at bigint, delay bigint,
     retries bigint, retry_delay bigint, timeout bigint, "unique" text, schedule text, tick bigint, backfill text,
-    reason text)
+    reason text, overlap text)
 language sql stable as $$
     select r.place, x.*
     from jsonb_array_elements(p_runs) with ordinality as r(run, place)
     cross join lateral jsonb_to_record(r.run) as x(
         id uuid, task text, args text, queue text, priority bigint, due_at bigint, delay bigint, retries bigint,
-        retry_delay bigint, timeout bigint, "unique" text, schedule text, tick bigint, backfill text, reason text)
+        retry_delay bigint, timeout bigint, "unique" text, schedule text, tick bigint, backfill text, reason text,
+        overlap text)
 $$;
 
 -- One run that may meet another: its id's, its key's or its schedule's.
@@ -89,7 +90,8 @@ begin
         if found then
             return json_build_object('place', p_place, 'run', to_json(r), 'is_new', false);
         end if;
-        v_overlap := case when n.schedule is null or n.backfill is not null then 'allow'
+        v_overlap := case when n.schedule is null or n.backfill is not null and n.overlap is null then 'allow'
+                     when n.overlap is not null then n.overlap
                      else (select overlap from schedules where name = n.schedule) end;
         e := enter(n.schedule, v_overlap, false);
         if e.in_the_way is not null then

@@ -81,10 +81,12 @@ begin
     -- is passed over; one without a row has no lease.
     v_workers := array(select id from workers where lease_until <= v_now order by id for update skip locked);
     v_ids := array(
-        select r.id from runs r
-        where r.state = 'running'
-            and (r.worker = any(v_workers) or not exists (select from workers w where w.id = r.worker))
-        order by r.id limit p_limit);
+        select h.id from (
+            select r.id from runs r
+            where r.state = 'running'
+                and (r.worker = any(v_workers) or not exists (select from workers w where w.id = r.worker)) offset 0
+        ) h
+        order by h.id limit p_limit);
     if cardinality(v_ids) > 0 then
         v_schedules := array(select distinct schedule from runs where id = any(v_ids) and schedule is not null);
         -- Who holds a schedule holds it for one step, so it is worth asking again; but a reap does not
@@ -138,14 +140,14 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bit
 as $$
 declare
     v_now bigint := store_now(p_now);
-    v_lanes record := ready_lanes(queues_of(jsonb_build_object('queues', p_queues)));
+    v_lanes record := ready_lanes(
+        array(select jsonb_array_elements_text(p_tasks)), queues_of(jsonb_build_object('queues', p_queues)));
 begin
     return json_build_object(
         'now', v_now,
         'version', (select version from meta),
         'next_tick_at', (select next_at from cursors where next_at is not null order by next_at limit 1),
-        'next_due_at', next_due(
-            array(select jsonb_array_elements_text(p_tasks)), v_lanes.queues, v_lanes.priorities),
+        'next_due_at', next_due(v_lanes.tasks, v_lanes.queues, v_lanes.priorities, '{}'),
         'workers', (
             select coalesce(json_agg(w.id order by w.id), '[]') from workers w
             where not w.has_left and w.lease_until + 20000000 > v_now

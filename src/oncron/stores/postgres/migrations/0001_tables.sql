@@ -26,7 +26,10 @@ create table schedules (
     run_limit bigint,
     created_at bigint not null,
     changed_at bigint not null,
-    note text not null default ''
+    note text not null default '',
+    -- What the definition is, in short, and what it was before its newest change.
+    digest text not null default '',
+    previous text not null default ''
 );
 
 -- How far a schedule's ticks are settled. This row is the schedule's lock: whoever judges its
@@ -44,7 +47,8 @@ create table cursors (
     fire_id text,
     fire_result text
 );
-create index cursors_due on cursors (next_at, name) include (revision, cursor);
+-- Partial, so that no look-up by name can take it: with an empty table it seems as good as the key.
+create index cursors_due on cursors (next_at, name) include (revision, cursor) where next_at is not null;
 
 create table runs (
     id uuid primary key,
@@ -93,9 +97,10 @@ create table runs (
 -- Every step of a run's life writes a new version of its row into every index that holds it, and that
 -- is most of what the step costs. So each index holds one stage of life: a run is in four at most.
 --
--- In claim order within one priority; the few priorities are merged by the claim. One index answers both
--- what is due first and what will be due next, and future runs never stand in front of due ones.
-create index runs_ready on runs (queue, priority, due_at, id) where state = 'pending' and not parked;
+-- Lanes: the ready runs of one task, queue and priority, in claim order. The claim merges the lanes that
+-- it may take from. So future runs, or another service's, never stand in front of those that are wanted,
+-- and the same index answers what will be due next.
+create index runs_ready on runs (task, queue, priority, due_at, id) where state = 'pending' and not parked;
 create index runs_held on runs (worker) where state = 'running';
 create index runs_head on runs (schedule) where serial and not parked and state in ('pending', 'running');
 create index runs_line on runs (schedule, line) where parked;
@@ -124,6 +129,13 @@ create table workers (
     has_left boolean not null default false,
     record text not null
 ) with (fillfactor = 50);
+
+-- Sets of schedules that replicas declare in code ([name]), and when one last said that it does.
+create table sets (
+    id text collate "C" primary key,
+    names jsonb not null,
+    noted_at bigint not null
+);
 
 -- A row per task with max_running: the lock under which its claims are counted.
 create table tasks (
