@@ -1,0 +1,128 @@
+"""Migrations: many at once, older and newer releases, missing rights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from oncron.errors import SchemaOutdated, SchemaTooNew, StoreUnsafe
+from oncron.stores.postgres import PostgresStore
+from tests.servers import PostgresServer
+from tests.unit.stores.postgres_kit import asked, declared, opened
+
+
+async def test_eight_replicas_may_migrate_at_once(postgres_url: str, postgres_errors: Callable[[], list[str]]) -> None:
+    stores = [PostgresStore(postgres_url) for _ in range(8)]
+
+    await asyncio.gather(*(store.migrate() for store in stores))
+
+    await asyncio.gather(*(store.check() for store in stores))
+    assert await asked(postgres_url, "select count(*) from oncron.meta") == [(1,)]
+    assert postgres_errors() == []
+
+
+async def test_migrating_again_writes_nothing(postgres_url: str) -> None:
+    written = "select xmin::text, ctid::text from oncron.meta"
+    async with opened(postgres_url) as store:
+        before = await asked(postgres_url, written)
+
+        await store.migrate()
+
+        assert await asked(postgres_url, written) == before
+
+
+async def test_an_empty_database_is_outdated_and_the_look_leaves_no_error(
+    postgres_url: str, postgres_errors: Callable[[], list[str]]
+) -> None:
+    with pytest.raises(SchemaOutdated, match="has no oncron schema 'oncron' yet; run `oncron migrate`"):
+        await PostgresStore(postgres_url).check()
+    assert postgres_errors() == []
+
+
+async def test_a_newer_major_is_too_new_and_left_alone(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        await asked(postgres_url, "update oncron.meta set major = 2, minor = 7")
+
+        for step in (store.check, store.migrate):
+            with pytest.raises(SchemaTooNew, match=r"2\.7.*upgrade oncron"):
+                await step()
+        assert await asked(postgres_url, "select major, minor from oncron.meta") == [(2, 7)]
+
+
+async def test_a_newer_minor_serves_this_release_and_keeps_its_functions(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        await asked(postgres_url, "update oncron.meta set minor = 900, functions = 'newer'")
+
+        await store.migrate()
+        await store.check()
+
+        assert await asked(postgres_url, "select minor, functions from oncron.meta") == [(900, "newer")]
+        await declared(store, "a")
+
+
+async def test_functions_of_another_build_are_replaced(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        await asked(
+            postgres_url,
+            "update oncron.meta set functions = 'older'",
+            "create or replace function oncron.store_now(p_now bigint) returns bigint language sql as 'select 5'",
+        )
+        with pytest.raises(SchemaOutdated):
+            await store.check()
+
+        await store.migrate()
+
+        await store.check()
+        assert (await store.poll([], None)).now > 5
+
+
+async def test_without_the_right_to_create_one_sentence_says_what_to_grant(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    await asked(postgres_server.url(), "drop role if exists reader", "create role reader login")
+    poor = postgres_url.replace("oncron@", "reader@")
+
+    with pytest.raises(StoreUnsafe, match=r"may not write oncron's schema.*grant this user CREATE") as caught:
+        await PostgresStore(poor).migrate()
+
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(postgres_url: str) -> None:
+    await asked(postgres_url, "create schema oncron", "create table oncron.gaps (id int)")
+
+    with pytest.raises(Exception, match="already exists"):
+        await PostgresStore(postgres_url).migrate()
+
+    assert await asked(postgres_url, "select tablename from pg_tables where schemaname = 'oncron'") == [("gaps",)]
+
+
+async def test_namespaces_do_not_see_each_other(postgres_url: str) -> None:
+    async with opened(postgres_url, namespace="shop") as shop, opened(postgres_url, namespace="my-Blog") as blog:
+        await declared(shop, "report")
+
+        assert [row.name for row in await shop.schedules()] == ["report"]
+        assert await blog.schedules() == []
+        assert (await blog.poll([], None)).version == 0
+
+
+async def test_no_number_that_grows_is_32_bits_wide(postgres_url: str) -> None:
+    async with opened(postgres_url):
+        narrow = await asked(
+            postgres_url,
+            "select table_name, column_name from information_schema.columns where table_schema = 'oncron'"
+            " and table_name <> 'meta' and data_type in ('integer', 'smallint', 'real')",
+        )
+    assert narrow == []
+
+
+async def test_nothing_of_the_store_is_left_outside_of_its_schema(postgres_url: str) -> None:
+    everything = (
+        "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'oncron')"
+    )
+    before = await asked(postgres_url, everything)
+    async with opened(postgres_url):
+        assert await asked(postgres_url, everything) == before
