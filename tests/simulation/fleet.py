@@ -11,6 +11,7 @@ from typing import Any
 
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Execution, Settings, TaskSpec
+from oncron._events import Event
 from oncron._lifecycle import GiveUp, RetryIn, Skip
 from oncron._model import Definition
 from oncron._store import ReadableStore
@@ -19,7 +20,7 @@ from tests.simulation.network import Link, Weather
 from tests.simulation.oracle import STUBBORN, Oracle, WatchedStore
 from tests.simulation.world import PROCESS, SECOND, Process, VirtualLoop, passes, virtual_time
 
-Body = Callable[[Execution, random.Random], Coroutine[Any, Any, None]]
+Body = Callable[[Execution, random.Random], Coroutine[Any, Any, Any]]
 
 
 class Replica:
@@ -47,7 +48,7 @@ class Replica:
             settings=fleet.settings,
             tasks=fleet.tasks(self.process),
             definitions=lambda: fleet.definitions,
-            emit=lambda event: fleet.heard(event.name),
+            emit=fleet.events.append,
         )
         self.engine._loop = fleet.loop
         self.engine.worker_id = self.process.name
@@ -105,6 +106,8 @@ class Fleet:
         bodies: dict[str, Body] | None = None,
         max_running: dict[str, int] | None = None,
         queues: tuple[str, ...] | dict[str, int] | None = None,
+        specs: dict[str, dict[str, Any]] | None = None,
+        stop_within: int = 5 * SECOND,
     ) -> None:
         self.loop, self.seed = loop, seed
         self.chance = random.Random(f"fleet {seed}")
@@ -112,11 +115,12 @@ class Fleet:
         self.skews = skews
         self.oracle = Oracle(lambda: loop.now_us)
         self.store = store(self.oracle, lambda: loop.now_us)
-        self.settings = Settings(concurrency=concurrency, lease_for=lease_for, stop_within=5 * SECOND, queues=queues)
+        self.settings = Settings(concurrency=concurrency, lease_for=lease_for, stop_within=stop_within, queues=queues)
         self.max_running = max_running or {}
         self.definitions: list[Definition] = []
         self.bodies = {"quick": quick, "slow": slow, "moody": moody, STUBBORN: slow} if bodies is None else bodies
-        self.events: dict[str, int] = {}
+        self.specs = specs or {}
+        self.events: list[Event] = []
         self.replicas = [Replica(self, number) for number in range(replicas)]
         self._desk_link = Link(loop, self.store, Weather(), self.chance)
 
@@ -124,9 +128,6 @@ class Fleet:
         link = Link(self.loop, self.store, self.weather, self.chance)
         link.cut = cut
         return link
-
-    def heard(self, name: str) -> None:
-        self.events[name] = self.events.get(name, 0) + 1
 
     def boot(self) -> None:
         for replica in self.replicas:
@@ -141,25 +142,25 @@ class Fleet:
         return {name: self._task(name, body, process) for name, body in self.bodies.items()}
 
     def _task(self, name: str, body: Body, process: Process) -> TaskSpec:
-        def prepare(execution: Execution) -> Callable[[], Coroutine[Any, Any, None]]:
+        def prepare(execution: Execution) -> Callable[[], Coroutine[Any, Any, Any]]:
             return lambda: self._written(execution, body, process)
 
-        return TaskSpec(
-            name=name,
-            is_async=True,
-            prepare=prepare,
-            encode=lambda _value: None,
-            backoff=lambda attempt, _seed: attempt * SECOND,
-            max_running=self.max_running.get(name),
-            on_doubt="continue" if name == STUBBORN else "stop",
-        )
+        options: dict[str, Any] = {
+            "is_async": True,
+            "prepare": prepare,
+            "encode": lambda _value: None,
+            "backoff": lambda attempt, _seed: attempt * SECOND,
+            "max_running": self.max_running.get(name),
+            "on_doubt": "continue" if name == STUBBORN else "stop",
+        }
+        return TaskSpec(name=name, **(options | self.specs.get(name, {})))
 
-    async def _written(self, execution: Execution, body: Body, process: Process) -> None:
+    async def _written(self, execution: Execution, body: Body, process: Process) -> Any:
         """Runs the body and writes its lines into the ledger."""
         run = execution.run
         self.oracle.started(run, process)
         try:
-            await body(execution, random.Random(f"{self.seed} {run.id} {run.attempt}"))
+            value = await body(execution, random.Random(f"{self.seed} {run.id} {run.attempt}"))
         except asyncio.CancelledError:
             self.oracle.ended(run, "cancelled")
             raise
@@ -169,6 +170,7 @@ class Fleet:
             self.oracle.ended(run, "asked for more" if isinstance(error, RetryIn) else "raised")
             raise
         self.oracle.ended(run, "returned")
+        return value
 
     # --- the operator -----------------------------------------------------------------
 

@@ -40,12 +40,18 @@ class Link:
         self.cut = False
         """While it is cut nothing arrives at either end."""
         self.calls: dict[str, int] = {}
+        self.fates: dict[str, list[str]] = {}
+        """By method, what becomes of its next calls: "well", "refused", "lost" (its answer), "bug" (it raises what
+        no store may raise), or "late 7" (its answer, so many seconds)."""
         for name in _METHODS:
             setattr(self, name, self._method(name))
 
     def _method(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def call(*args: Any, **options: Any) -> Any:
             self.calls[name] = self.calls.get(name, 0) + 1
+            if self.fates.get(name, ())[:1] == ["bug"]:
+                self.fates[name].pop(0)
+                raise ZeroDivisionError(f"a defect in {name}")
             answer = self._loop.create_future()
             self._send(name, args, options, answer)
             return await answer
@@ -63,13 +69,19 @@ class Link:
             self._loop.at(there + back, _fail, answer, "refused")
             return
         draw -= weather.refused
-        lost = draw < weather.answer_lost
+        fate = self.fates[name].pop(0) if self.fates.get(name) else "well"
+        if fate == "refused":
+            self._loop.at(there + back, _fail, answer, "refused")
+            return
+        lost = draw < weather.answer_lost or fate == "lost"
         draw -= weather.answer_lost
         if 0 <= draw < weather.stalled:
             there += self._chance.randrange(weather.stall_for)
         draw -= weather.stalled
         if 0 <= draw < weather.answered_late:
             back += self._chance.randrange(weather.stall_for)
+        if fate.startswith("late "):
+            back += int(fate[5:]) * SECOND
         self._loop.at(there, self._commit, name, args, options, answer, back, lost)
 
     def _way(self) -> int:
