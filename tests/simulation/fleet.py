@@ -42,6 +42,7 @@ class Replica:
             boot_offset=chance.randrange(10**12),
             drift_ppm=chance.randint(-20, 20),
         )
+        fleet.processes.append(self.process)
         self.link = fleet.link(cut=self.link.cut)
         self.engine = Engine(
             make_store=lambda: self.link,  # pyright: ignore[reportArgumentType]
@@ -121,6 +122,9 @@ class Fleet:
         self.bodies = {"quick": quick, "slow": slow, "moody": moody, STUBBORN: slow} if bodies is None else bodies
         self.specs = specs or {}
         self.events: list[Event] = []
+        self.processes: list[Process] = []
+        """All that ever lived: what a dead one left must not be collected, its `finally` would run."""
+        self.over = False
         self.replicas = [Replica(self, number) for number in range(replicas)]
         self._desk_link = Link(loop, self.store, Weather(), self.chance)
 
@@ -162,11 +166,12 @@ class Fleet:
         try:
             value = await body(execution, random.Random(f"{self.seed} {run.id} {run.attempt}"))
         except asyncio.CancelledError:
-            self.oracle.ended(run, "cancelled")
-            raise
-        except GeneratorExit:  # the story is over, and this run was not
+            if not self.over:
+                self.oracle.ended(run, "cancelled")
             raise
         except BaseException as error:
+            if self.over:
+                raise  # the coroutine is closed after the story's end
             self.oracle.ended(run, "asked for more" if isinstance(error, RetryIn) else "raised")
             raise
         self.oracle.ended(run, "returned")
@@ -264,7 +269,10 @@ def fleet_in_virtual_time(seed: int = 0, **options: Any) -> Iterator[Fleet]:
     try:
         with virtual_time(seed) as loop:
             fleet = Fleet(loop, seed, **options)
-            yield fleet
+            try:
+                yield fleet
+            finally:
+                fleet.over = True
             fleet.oracle.violations += [f"logged: {text}" for text in errors.found]
             fleet.oracle.violations += [f"asyncio: {text}" for text in loop.complaints]
     finally:
