@@ -18,6 +18,7 @@ from tests.contract.conftest import KINDS, connector
 from tests.contract.machine import PLAYS, played
 
 
+@pytest.mark.timeout(600)  # a play that differs is made as short as it can be
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
 def test_another_store_is_not_to_be_told_from_memory(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     fresh = itertools.count(1)
