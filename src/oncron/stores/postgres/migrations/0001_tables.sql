@@ -33,7 +33,8 @@ create table schedules (
 );
 
 -- How far a schedule's ticks are settled. This row is the schedule's lock: whoever judges its
--- place updates or locks it first and judges in the next statement (G10).
+-- place updates or locks it first and judges in the next statement (G10). Pages keep room for the new
+-- versions that a claim's last token makes beside the old ones.
 create table cursors (
     name text collate "C" primary key,
     status text not null,
@@ -46,7 +47,7 @@ create table cursors (
     -- Of the newest firing, so that its repetition is known again (G7). A null result: all became runs.
     fire_id text,
     fire_result text
-);
+) with (fillfactor = 70);
 -- Partial, so that no look-up by name can take it: with an empty table it seems as good as the key.
 create index cursors_due on cursors (next_at, name) include (revision, cursor) where next_at is not null;
 
