@@ -9,13 +9,17 @@ in the contract, `_store.py`.
 from __future__ import annotations
 
 import hashlib
+import sys
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from types import TracebackType
 
 from oncron import _defaults as limits
 from oncron._clock import delta_us
 from oncron._model import Outcome, OutcomeKind, RunRecord
+
+_PACKAGE = __name__.partition(".")[0]
 
 Backoff = Callable[[int, str], int]
 """(attempts spent so far >= 1, seed) -> microseconds to wait before the next one."""
@@ -113,10 +117,25 @@ def released(run: RunRecord, reason: str, *, started: bool) -> Outcome:
 
 
 def error_text(error: BaseException) -> str:
-    """The traceback as text, cut in the middle to the limit: no frames are kept alive."""
-    text = "".join(traceback.format_exception(error))
+    """The traceback as text, from the task's own first frame on, cut in the middle to the limit: no frames
+    are kept alive."""
+    text = "".join(traceback.format_exception(type(error), error, _from_the_task(error.__traceback__)))
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\\0")
     return cut(text, limits.ERROR_BYTES)
+
+
+def _from_the_task(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames that led to the task: this package's, and the standard library's among them. All of
+    it if nothing else is left."""
+    found, frame = trace, trace
+    while frame is not None:
+        room = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if room == _PACKAGE:
+            found = frame.tb_next
+        elif room not in sys.stdlib_module_names:
+            break
+        frame = frame.tb_next
+    return trace if found is None else found
 
 
 def cut(text: str, size: int) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import time
+import traceback
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -219,6 +223,52 @@ def test_the_traceback_names_the_line_and_the_cause() -> None:
     assert "KeyError: 'inner'" in text
     assert "ValueError: outer" in text
     assert "test_lifecycle.py" in text
+
+
+LEADING = """
+def executor(pool):
+    try:
+        pool(within)(None)
+    except BaseException as error:
+        return error
+
+def within(_):
+    task()
+"""
+
+
+def led_by(room: str, task: Callable[[], object]) -> BaseException:
+    """What `task` raised, as the executor sees it: called from two frames of that module, with one of the
+    standard library between."""
+    names: dict[str, Any] = {"__name__": room, "task": task}
+    exec(LEADING, names)
+    return names["executor"](functools.singledispatch)
+
+
+def test_the_traceback_begins_with_the_task_not_with_what_called_it() -> None:
+    def task() -> None:
+        raise ValueError("no")
+
+    assert len(traceback.extract_tb(led_by("oncron._engine.executor", task).__traceback__)) == 4
+    text = error_text(led_by("oncron._engine.executor", task))
+    assert text.count("  File ") == 1
+    assert "in task\n" in text
+    elsewhere = error_text(led_by("oncron_jobs", task))
+    assert elsewhere.count("  File ") == 4
+
+
+def test_frames_of_the_package_that_the_task_called_stay() -> None:
+    text = error_text(led_by("oncron._context", lambda: cut(None, 3)))  # type: ignore[arg-type]
+    assert text.count("  File ") == 2
+    assert "_lifecycle.py" in text
+
+
+def test_a_traceback_of_the_package_alone_is_kept_whole() -> None:
+    with pytest.raises(AttributeError) as caught:
+        cut(None, 3)  # type: ignore[arg-type]
+    trace = caught.value.__traceback__
+    assert trace is not None
+    assert "_lifecycle.py" in error_text(caught.value.with_traceback(trace.tb_next))
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "日", "😀"])
