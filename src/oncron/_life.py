@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from signal import Signals
 from typing import Any, Literal
 
-from oncron._clock import SECOND
+from oncron._clock import SECOND, boot_us
 from oncron._engine.engine import Engine
 from oncron._hosting import Lifespan, in_thread, stop_signals
 from oncron._listeners import Listeners
@@ -24,6 +24,8 @@ from oncron.errors import AlreadyRunning, Stopped
 log = logging.getLogger("oncron.engine")
 
 _FLUSH_WITHIN = 2 * SECOND
+_ECHO = SECOND // 2
+"""A signal so soon after the first is the same one once more, not a second wish."""
 
 Phase = Literal["new", "starting", "running", "stopping", "stopped"]
 
@@ -121,11 +123,17 @@ class Life:
             ended.set_result(None)
 
     async def serve(self, start: Callable[[], Any]) -> None:
-        """Start, wait for a signal, for `stop` or a cancellation, and stop. The second signal does not wait."""
+        """Start, wait for a signal, for `stop` or a cancellation, and stop. A second signal, half a second later or
+        more, does not wait."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
+        first_at: list[int] = []
+
         def heard(signal: Signals) -> None:
+            if first_at and boot_us() - first_at[0] < _ECHO:
+                return  # coreutils' timeout signals its child, and then the group that the child is in
+            first_at.append(boot_us())
             if done.is_set():
                 log.warning("%s again: stopping at once", signal.name)
                 self.engine.hurry()

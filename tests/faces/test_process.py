@@ -15,7 +15,7 @@ from oncron import Oncron
 
 HEAD = """
 import asyncio, logging, sys, threading, time
-from oncron import Oncron, every
+from oncron import Oncron, RunContext, every
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 app = Oncron("sqlite:///jobs.db", lease_for=2, stop_within={stop_within})
 def say(*words): print(*words, flush=True)
@@ -120,11 +120,14 @@ def test_an_idle_app_stops_at_once(start: Start) -> None:
 def test_the_second_signal_waits_no_longer_and_gives_back_what_has_stopped(start: Start, reader: Oncron) -> None:
     process = start(
         """
-        logging.getLogger("oncron.engine").addHandler(logging.StreamHandler(sys.stdout))
         @app.task
-        async def job():
+        async def job(ctx: RunContext):
             say("started")
             try:
+                while not ctx.stopping:
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(0.6)
+                say("told once")
                 await asyncio.sleep(60)
             finally:
                 say("cancelled")
@@ -136,12 +139,32 @@ def test_the_second_signal_waits_no_longer_and_gives_back_what_has_stopped(start
     )
     process.hear("started")
     process.tell(signal.SIGTERM)
-    process.hear("SIGTERM: stopping; once more to stop at once")
+    process.hear("told once")
+    assert "SIGTERM: stopping; once more to stop at once" in process.errors()
     process.tell(signal.SIGTERM)
     code, said = process.ends(within=8)
     assert (code, said.splitlines()[-2:]) == (0, ["cancelled", "returned"])
     (run,) = reader.sync(reader.runs())
     assert (run.state, run.record.attempts_spent) == ("pending", 0)
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_signal(start: Start, reader: Oncron) -> None:
+    process = start(
+        """
+        @app.task
+        async def job():
+            say("started")
+            await asyncio.sleep(1)
+        job.enqueue_sync()
+        app.run()
+        say("returned")
+        """
+    )
+    process.hear("started")
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+        process.tell(number)
+    assert process.ends(within=8) == (0, "returned\n")
+    assert [run.state for run in reader.sync(reader.runs())] == ["succeeded"]
 
 
 def test_a_thread_that_does_not_return_cannot_keep_the_process(start: Start, reader: Oncron) -> None:
