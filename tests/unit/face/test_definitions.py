@@ -347,7 +347,7 @@ def test_an_unknown_zone_is_refused_with_the_nearest(app: Oncron) -> None:
         ({"retry_on": "OSError"}, "exception class"),
         ({"retry_on": [OSError]}, "exception class"),
         ({"backoff": 3}, "oncron.backoff"),
-        ({"executor": "process"}, "one of 'auto', 'thread'"),
+        ({"executor": "fork"}, "one of 'auto', 'thread', 'process'"),
         ({"max_running": 0}, "from 1"),
         ({"unique": 3}, "unique=3"),
         ({"unique": ""}, "empty key"),
