@@ -36,3 +36,19 @@ def test_a_test_that_does_not_exist_is_found_out(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("`test_nothing_of_the_kind` `tests/gone.py` `tests/docs` `test_nothing`\n")
     assert unknown(page) == ["test_nothing_of_the_kind", "test_nothing", "tests/gone.py"]
+
+
+def test_every_fault_is_listed_with_the_tests_that_name_it() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "faults.md").read_text(encoding="utf-8")
+    lines = dict(re.findall(r"^\| (B\d{3}) (.*)$", page, re.MULTILINE))
+    assert list(lines) == [f"B{number:03}" for number in range(1, 190, 2)]
+    named = [(f"B{number}", test) for test in known_tests() for number in re.findall(r"_[bB](\d{3})(?=_|$)", test)]
+    assert [(fault, test) for fault, test in named if f"`{test}`" not in lines[fault]] == []
+
+
+def test_every_row_of_parity_is_listed_with_the_tests_that_name_it() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "parity.md").read_text(encoding="utf-8")
+    lines = dict(re.findall(r"^\| ([GS]\d\d) (.*)$", page, re.MULTILINE))
+    assert [row for row, line in lines.items() if "`test_" not in line] == []
+    named = [(row, test) for test in known_tests() for row in re.findall(r"^test_([GS]\d\d)_", test)]
+    assert [(row, test) for row, test in named if f"`{test}`" not in lines[row]] == []
