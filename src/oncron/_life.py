@@ -19,13 +19,17 @@ from oncron._clock import SECOND, boot_us
 from oncron._engine.engine import Engine
 from oncron._hosting import Lifespan, in_thread, stop_signals
 from oncron._listeners import Listeners
-from oncron.errors import AlreadyRunning, Stopped
+from oncron.errors import AlreadyRunning, DefinitionError, Stopped
 
 log = logging.getLogger("oncron.engine")
 
 _FLUSH_WITHIN = 2 * SECOND
 _ECHO = SECOND // 2
 """A signal so soon after the first is the same one once more, not a second wish."""
+
+whose_process: Literal["own", "worker", "importing"] = "own"
+"""A replica's, or a worker process's of `executor="process"`: it never runs apps itself, and while it imports
+the user's code nothing may be done with a store, or every worker process would do it again."""
 
 Phase = Literal["new", "starting", "running", "stopping", "stopped"]
 
@@ -47,6 +51,8 @@ class Life:
     @property
     def engine(self) -> Engine:
         """This process's engine; a forked child makes its own."""
+        if whose_process == "importing":
+            _refuse_in_worker("the store was used")
         with self._lock:
             if self._engine is None:
                 self._engine = self._make_engine()
@@ -81,6 +87,8 @@ class Life:
         state: Callable[[Any], None],
     ) -> None:
         """Runs until `stop`, async tasks on this loop. `state` gets what `lifespan` yielded."""
+        if whose_process != "own":
+            _refuse_in_worker("an app was started")
         with self._lock:
             if self._phase in ("starting", "running", "stopping"):
                 raise AlreadyRunning(f"this app is {self._phase} in this process; stop it before starting it again")
@@ -198,6 +206,13 @@ class Life:
             with contextlib.suppress(Exception):
                 asyncio.run(engine.stop())
         engine.close()
+
+
+def _refuse_in_worker(what: str) -> None:
+    raise DefinitionError(
+        f'{what} while a worker process (executor="process") imported this module to find a task: '
+        'move that under `if __name__ == "__main__":`, which is not true there'
+    )
 
 
 _lives: weakref.WeakSet[Life] = weakref.WeakSet()

@@ -55,7 +55,7 @@ class TaskOptions(RunOptions, total=False):
     name: str
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     backoff: Backoff | Callable[[int], Duration]
-    executor: Literal["auto", "thread"]
+    executor: Literal["auto", "thread", "process"]
     max_running: int | None
     on_doubt: Literal["stop", "continue"]
 
@@ -191,8 +191,9 @@ def error_types(value: Any) -> type[BaseException] | tuple[type[BaseException], 
     return cast("Any", value)
 
 
-def executor_word(value: Any) -> Literal["auto", "thread"]:
-    return one_of(value, "executor", ("auto", "thread"), "; async tasks run on the loop, others in threads")
+def executor_word(value: Any) -> Literal["auto", "thread", "process"]:
+    words = ("auto", "thread", "process")
+    return one_of(value, "executor", words, "; 'auto' runs async tasks on the loop, others in threads")
 
 
 def missed_word(value: Any) -> Missed:

@@ -20,6 +20,7 @@ from oncron._arguments import Parameters, by_name
 from oncron._clock import delta_us
 from oncron._context import RunContext, within, within_async
 from oncron._engine.spec import Execution, TaskSpec
+from oncron._importable import target_of
 from oncron._json import dumps, type_name
 from oncron._lifecycle import Backoff, cut, default_backoff
 from oncron._model import EnqueueResult, NewRun, new_run_id
@@ -54,7 +55,7 @@ class Settings:
     unique: check.UniqueKey = False
     retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception
     backoff: Backoff = default_backoff
-    executor: Literal["auto", "thread"] = "auto"
+    executor: Literal["auto", "thread", "process"] = "auto"
     max_running: int | None = None
     on_doubt: Literal["stop", "continue"] = "stop"
 
@@ -281,6 +282,8 @@ def make_task(
 ) -> Task[..., Any]:
     """The task of a function. Raises InvalidTask with the mend."""
     parameters = Parameters(fn, name, scope)
+    if settings.executor == "process":
+        target_of(fn, name)
     if is_async(fn):
         kind: type[Task[..., Any]] = _AsyncContextTask if parameters.takes_context else _AsyncTask
     else:
@@ -296,6 +299,7 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
     """The task as the engine runs it."""
     fn, settings, awaits = task.fn, task.settings, is_async(task.fn)
     on_loop = awaits and settings.executor == "auto"
+    target = target_of(fn, task.name) if settings.executor == "process" else None
 
     def prepare(execution: Execution) -> Callable[[], Any]:
         args = task.parameters.decode(execution.run.args)
@@ -316,6 +320,7 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
         backoff=settings.backoff,
         max_running=settings.max_running,
         on_doubt=settings.on_doubt,
+        target=target,
     )
 
 

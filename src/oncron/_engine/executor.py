@@ -1,5 +1,5 @@
-"""Runs one claimed run: in the user's loop if it is async, else in a thread; to its timeout,
-its cancel, or its end. Whatever the task does (SystemExit included), it ends in an `Outcome`."""
+"""Runs one claimed run: in the user's loop if it is async, else in a thread, or in a process; to
+its timeout, its cancel, or its end. Whatever the task does (SystemExit included), it ends in an `Outcome`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from oncron import _defaults as limits
 from oncron._engine.blocking import Threads
+from oncron._engine.processes import End, Killed, NotBegun, ProcessDied, Processes
 from oncron._engine.spec import Execution, TaskSpec
+from oncron._engine.verdict import verdict, was_cancelled
 from oncron._lifecycle import error_text, judge, released, succeeded, timed_out
-from oncron._model import Outcome, OutcomeKind
+from oncron._model import Outcome, OutcomeKind, RunRecord
 from oncron.errors import InvalidArguments, LeaseLost
 
 log = logging.getLogger("oncron.run")
@@ -24,6 +26,8 @@ Say = Callable[..., None]
 _MISFITS = 10
 """Claims after which stored arguments that do not fit the code fail the run."""
 _MISFIT_DELAY = 30 * limits.SECOND
+_NO_PROCESS_DELAY = 5 * limits.SECOND
+"""How long a run waits that was given back because no process could be started."""
 
 
 class Raised:
@@ -49,9 +53,15 @@ class Executor:
     def __init__(self, user_loop: asyncio.AbstractEventLoop, say: Say) -> None:
         self._user_loop, self._say = user_loop, say
         self._threads = Threads("oncron-task")
+        self.processes = Processes(say)
 
-    def close(self) -> None:
+    def warm(self, specs: Iterable[TaskSpec]) -> None:
+        """Have a process ready if one of these needs it."""
+        self.processes.warm(tuple(spec.target for spec in specs if spec.target is not None))
+
+    async def close(self) -> None:
         self._threads.close()
+        await self.processes.close()
 
     async def run(self, execution: Execution, spec: TaskSpec) -> Outcome | None:
         """Execute to the end. None if the lease was lost: nothing may be recorded then."""
@@ -64,7 +74,9 @@ class Executor:
             log.exception("run %s of task %r could not be prepared", run.id, run.task)
             return judge(run, error, backoff=spec.backoff, retry_on=spec.retry_on)
         if execution.stop_reason is not None:
-            return self._stopped(execution)
+            return self._stopped(execution, spec)
+        if spec.target is not None:
+            return self._of_process(execution, spec, await self.processes.run(execution, spec))
         if run.timeout is not None:
             execution.deadline = execution.store_now() + run.timeout
         try:
@@ -132,7 +144,7 @@ class Executor:
         if isinstance(value, Raised):
             error = value.error
             if reason is not None and isinstance(error, asyncio.CancelledError | LeaseLost):
-                return self._stopped(execution)
+                return self._stopped(execution, spec)
             if reason == "timeout":
                 error = self._timeout(execution)
             elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and self._user_loop.is_closed():
@@ -144,14 +156,36 @@ class Executor:
             outcome = succeeded(run, spec.encode(value))
         return self._with_reports(execution, outcome)
 
-    def _stopped(self, execution: Execution) -> Outcome | None:
+    def _of_process(self, execution: Execution, spec: TaskSpec, end: End) -> Outcome | None:
+        run, reason = execution.run, execution.stop_reason
+        if reason == "lease lost":
+            return None
+        if isinstance(end, NotBegun):
+            return _given_back(run, end.reason, _NO_PROCESS_DELAY)
+        if isinstance(end, ProcessDied):
+            # As with a dead worker, whatever retry_on says: nobody knows what the task would have raised.
+            outcome = judge(run, end, backoff=spec.backoff, retry_on=Exception)
+        elif isinstance(end, Killed) or reason == "timeout":
+            return self._stopped(execution, spec)
+        elif end.misfit is not None:
+            return self._misfit(execution, InvalidArguments(end.misfit))
+        elif end.failure is not None:
+            if reason is not None and was_cancelled(end.failure):
+                return self._stopped(execution, spec)
+            outcome = verdict(run, end.failure, backoff=spec.backoff, retry_on=spec.retry_on)
+        else:
+            execution.outbox.extend(end.enqueue)
+            outcome = succeeded(run, end.result)
+        return self._with_reports(execution, outcome)
+
+    def _stopped(self, execution: Execution, spec: TaskSpec) -> Outcome | None:
         """A run that was stopped by us, not by itself."""
         run, reason = execution.run, execution.stop_reason
         if reason == "lease lost":
             return None
         if reason == "timeout":
             error = self._timeout(execution)
-            return self._with_reports(execution, judge(run, error, retry_on=Exception))
+            return self._with_reports(execution, judge(run, error, backoff=spec.backoff, retry_on=Exception))
         if reason == "cancelled":
             outcome = Outcome(run_id=run.id, token=run.token, kind=OutcomeKind.CANCELLED, reason="cancelled")
             return self._with_reports(execution, outcome)
@@ -167,10 +201,7 @@ class Executor:
             return Outcome(
                 run_id=run.id, token=run.token, kind=OutcomeKind.FAILED, error=error_text(error), reason=str(error)
             )
-        log.warning("run %s of task %r is given back: %s", run.id, run.task, error)
-        return Outcome(
-            run_id=run.id, token=run.token, kind=OutcomeKind.RELEASED, reason=str(error), delay=_MISFIT_DELAY
-        )
+        return _given_back(run, str(error), _MISFIT_DELAY)
 
     def _with_reports(self, execution: Execution, outcome: Outcome) -> Outcome:
         """The end carries what the last heartbeat did not, and the outbox if it is a success."""
@@ -189,6 +220,12 @@ class Executor:
                 checkpoint=execution.checkpoint,
                 enqueue=tuple(execution.outbox) if outcome.kind is OutcomeKind.SUCCEEDED else (),
             )
+
+
+def _given_back(run: RunRecord, reason: str, delay: int) -> Outcome:
+    """It has not started: another replica may have more luck, or this one later."""
+    log.warning("run %s of task %r is given back: %s", run.id, run.task, reason)
+    return Outcome(run_id=run.id, token=run.token, kind=OutcomeKind.RELEASED, reason=reason, delay=delay)
 
 
 def _widened(

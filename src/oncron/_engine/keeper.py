@@ -33,10 +33,11 @@ class Keeper:
         tasks: Mapping[str, TaskSpec],
         *,
         on_doubt: Callable[[bool], None],
+        on_trust: Callable[[int], None],
     ) -> None:
         self._door, self._settings, self._me = door, settings, me
         self._worker, self._tasks = worker, tasks
-        self._on_doubt = on_doubt
+        self._on_doubt, self._on_trust = on_doubt, on_trust
         self._trusted_until = 0
         self._beat = asyncio.Event()
         self._wall_minus_boot = wall_us() - boot_us()
@@ -47,6 +48,8 @@ class Keeper:
         Whether that answer still holds: one that came too late says nothing of what was taken away
         meanwhile, whatever a later heartbeat renewed. Then the next heartbeat comes at once."""
         self._trusted_until = max(self._trusted_until, sent + lease_left)
+        # A worker process that this replica cannot stop in time lets go by itself, a little later than it would.
+        self._on_trust(self._trusted_until - self._margin // 4)
         if boot_us() > sent + lease_left - self._margin:
             self._beat.set()
             return False

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oncron import _defaults as limits
+from oncron._engine.wire import Target
 from oncron._lifecycle import Backoff, default_backoff
 from oncron._model import NewRun, Report, RunRecord
 
@@ -39,6 +40,8 @@ class TaskSpec:
     fit; it returns a callable without parameters that runs the user's function once: a
     coroutine function if `is_async` (it runs on the user's loop), else a plain one (it runs
     in a thread). `encode` makes the result's JSON text (never raises; None for None).
+    With a `target` the function is called in a worker process instead, which finds it there;
+    `prepare` only tells then whether the arguments fit.
     """
 
     name: str
@@ -49,6 +52,7 @@ class TaskSpec:
     backoff: Backoff = default_backoff
     max_running: int | None = None
     on_doubt: Literal["stop", "continue"] = "stop"
+    target: Target | None = None
 
 
 @dataclass(eq=False)
@@ -70,6 +74,8 @@ class Execution:
     stop_reason: StopReason | None = None
     """Why it has to end now; None while it may go on."""
     stop_told: bool = False
+    at_once: bool = False
+    """Whether a cancelled run, too, has no more time to clean up."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Wakes the executor (on the engine's loop)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -83,6 +89,12 @@ class Execution:
         """End now. A lost lease overrides any other reason: nothing may be recorded then."""
         if self.stop_reason is None or reason == "lease lost":
             self.stop_reason = reason
+        self.at_once = self.at_once or reason != "cancelled"
+        self.stop.set()
+        self.changed.set()
+
+    def ask_to_come_to_an_end(self) -> None:
+        """The replica stops: the task is told, and may go on."""
         self.stop.set()
         self.changed.set()
 

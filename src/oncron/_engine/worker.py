@@ -344,7 +344,7 @@ class Worker:
         """Claim no more; tell what runs that it should come to an end."""
         self.accepting = False
         for execution in self.executions.values():
-            execution.stop.set()
+            execution.ask_to_come_to_an_end()
 
     def stop_all(self) -> None:
         for execution in list(self.executions.values()):

@@ -1,0 +1,51 @@
+"""What a failure in a worker process means: as `judge` for an exception, of which only names and text came here."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from oncron._engine.wire import Failure, kind_name
+from oncron._lifecycle import Backoff, GiveUp, RetryIn, Skip, judge
+from oncron._model import Outcome, RunRecord
+
+_CANCELLED = frozenset({"asyncio.exceptions.CancelledError", "oncron.errors.LeaseLost"})
+
+
+def verdict(
+    run: RunRecord,
+    failure: Failure,
+    *,
+    backoff: Backoff,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...],
+) -> Outcome:
+    """The outcome of a task that failed like this. `retry_on` is judged by the names of classes."""
+    again = Exception if _is_one_of(failure, retry_on) else ()
+    outcome = judge(run, _stand_in(failure), backoff=backoff, retry_on=again)
+    return outcome if outcome.error is None else msgspec.structs.replace(outcome, error=failure.text)
+
+
+def was_cancelled(failure: Failure) -> bool:
+    """Whether the task ended because it was told to."""
+    return not _CANCELLED.isdisjoint(failure.kinds)
+
+
+def _is_one_of(failure: Failure, kinds: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+    if kinds is Exception:
+        return True  # the default, which covers a task's own SystemExit, too
+    allowed = kinds if isinstance(kinds, tuple) else (kinds,)
+    return not {kind_name(kind) for kind in allowed}.isdisjoint(failure.kinds)
+
+
+def _stand_in(failure: Failure) -> Exception:
+    """An exception of that name that says the same."""
+    match failure.control:
+        case "Skip":
+            return Skip(failure.said)
+        case "GiveUp":
+            return GiveUp(failure.said)
+        case "RetryIn":
+            return RetryIn(timedelta(microseconds=failure.delay), spend_attempt=failure.spend_attempt)
+        case _:
+            return type(failure.name, (Exception,), {})(failure.said)
