@@ -53,6 +53,10 @@ def timed_out(where: str, seconds: float) -> StoreError:
     )
 
 
+def too_busy(where: str) -> StoreError:
+    return StoreUnavailable(f"{where}: every connection of this replica's pool was busy until the deadline; repeat")
+
+
 def not_allowed(error: psycopg.Error, where: str, what: str) -> StoreError:
     """Of a migration that lacks a right."""
     return StoreUnsafe(

@@ -29,7 +29,7 @@ class Pool:
             async with asyncio.timeout_at(until):
                 await self._free.acquire()
         except TimeoutError:
-            raise _errors.timed_out(self._address.shown, 0) from None
+            raise _errors.too_busy(self._address.shown) from None
         try:
             taken = await self._take(until)
             try:

@@ -43,7 +43,8 @@ begin
         'strays', coalesce((
             select json_agg(to_json(r)) from runs r
             where r.worker = v_me and r.state = 'running'
-                and not p_held @> jsonb_build_array(jsonb_build_array(r.id, r.token))), '[]'));
+                and (r.id, r.token) not in (
+                    select (h->>0)::uuid, (h->>1)::bigint from jsonb_array_elements(p_held) h)), '[]'));
 end $$;
 
 -- leave: forgets a worker that stopped; while something of its is held, its row stays, unlisted.
