@@ -81,8 +81,8 @@ async def test_B081_B087_no_error_anywhere_ends_a_loop() -> None:
 
 
 async def test_B099_a_task_that_blocks_the_loop_for_three_leases_runs_once() -> None:
-    app = Oncron("memory://", lease_for=0.5)
-    other = Oncron("memory://", lease_for=0.5)
+    app = Oncron("memory://", lease_for=1)
+    other = Oncron("memory://", lease_for=1)
     other._open = app._open
     attempts: list[int] = []
 
@@ -91,7 +91,7 @@ async def test_B099_a_task_that_blocks_the_loop_for_three_leases_runs_once() -> 
         @one.task(name="block")
         async def block(ctx: RunContext) -> None:
             attempts.append(ctx.attempt)
-            threading.Event().wait(1.6)  # as a computation would: the loop stands still
+            threading.Event().wait(3.2)  # as a computation would: the loop stands still
 
     async with app, other:
         run = await app.enqueue("block")
