@@ -39,25 +39,30 @@ from oncron.stores.memory import MemoryStore
 class CursorNotCompared(MemoryStore):
     """Fire compares the revision alone: what an older plan passes is not what lies between."""
 
-    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan) -> bool:
+    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan, now: int) -> bool:
         return (row.status, row.revision) == (Status.ACTIVE, plan.seen_revision)
 
 
 class RevisionNotCompared(MemoryStore):
-    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan) -> bool:
+    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan, now: int) -> bool:
         return row.status is Status.ACTIVE and row.cursor == plan.seen_cursor
 
 
+class OlderZonesFire(MemoryStore):
+    def _newest_tzdata(self, now: int) -> str:
+        return ""
+
+
 class PausedFires(MemoryStore):
-    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan) -> bool:
-        return super()._is_as_planned(replace(row, status=Status.ACTIVE), plan)
+    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan, now: int) -> bool:
+        return super()._is_as_planned(replace(row, status=Status.ACTIVE), plan, now)
 
 
 class PlanNotConfined(MemoryStore):
     """Fire trusts the plan: ticks and gaps may lie outside of what the cursor passes."""
 
-    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan) -> bool:
-        return super()._is_as_planned(row, replace(plan, ticks=(), gaps=()))
+    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan, now: int) -> bool:
+        return super()._is_as_planned(row, replace(plan, ticks=(), gaps=()), now)
 
 
 class EarlyAccepted(MemoryStore):
@@ -168,7 +173,7 @@ class NeverReparks(MemoryStore):
 
 
 class OccupancyIgnored(MemoryStore):
-    def _enter(self, schedule: ScheduleRecord, *, catchup: bool = False) -> Verdict:
+    def _enter(self, schedule: ScheduleRecord, **_: Any) -> Verdict:
         return Verdict()
 
 

@@ -30,6 +30,7 @@ from tests.contract import (
     test_reap as reap,
     test_run_now as run_now,
     test_tokens as tokens,
+    test_versions as versions,
     torn,
 )
 from tests.contract.race import Racers
@@ -50,6 +51,7 @@ CAUGHT: list[Caught] = [
     ),
     seen_by(mutants.CursorNotCompared, fire.test_a_tick_is_not_fired_again_after_its_run_was_pruned),
     seen_by(mutants.RevisionNotCompared, fire.test_a_plan_made_from_an_older_definition_is_stale),
+    seen_by(mutants.OlderZonesFire, versions.test_an_older_plan_is_stale_while_a_live_scheduler_knows_better),
     seen_by(mutants.PausedFires, fire.test_only_an_active_schedule_fires, status=Status.PAUSED),
     seen_by(mutants.PlanNotConfined, fire.test_a_gap_outside_of_what_the_plan_passes_makes_it_stale),
     seen_by(mutants.EarlyAccepted, fire.test_a_tick_later_than_the_clock_of_the_store_is_refused),

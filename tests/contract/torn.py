@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from oncron._model import (
     Change,
@@ -39,8 +40,8 @@ class Torn(MemoryStore):
 class TornFire(Torn):
     """Between comparing the cursor and moving it."""
 
-    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan) -> bool:
-        same = super()._is_as_planned(row, plan)
+    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan, now: int) -> bool:
+        same = super()._is_as_planned(row, plan, now)
         self._let_others_in()
         return same
 
@@ -48,8 +49,8 @@ class TornFire(Torn):
 class TornEntry(Torn):
     """Between judging the place and taking it: `exists(running)` in the statement that inserts."""
 
-    def _enter(self, schedule: ScheduleRecord, *, catchup: bool = False) -> Verdict:
-        verdict = super()._enter(schedule, catchup=catchup)
+    def _enter(self, schedule: ScheduleRecord, **options: Any) -> Verdict:
+        verdict = super()._enter(schedule, **options)
         self._let_others_in()
         return verdict
 
