@@ -92,8 +92,8 @@ class RunContext(Generic[S]):
 
     @property
     def is_catchup(self) -> bool:
-        """Whether the tick was missed and is made up for."""
-        return self._execution.run.is_catchup
+        """Whether the tick has passed and is made up for: it was missed, or is backfilled."""
+        return self._execution.run.is_catchup or self._execution.run.backfill is not None
 
     @property
     def missed_count(self) -> int:

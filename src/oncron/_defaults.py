@@ -18,6 +18,8 @@ MISSED_LIMIT = 100
 PLAN_WALK = 10_000
 """Ticks are counted one by one up to here, then as "at least"."""
 MISSED_WITHIN_ONCE = DAY
+BACKFILL_TICKS = 100_000
+"""Instants that one backfill may cover."""
 
 RETRIES = 3
 RETRY_DELAY = 1 * SECOND
@@ -41,5 +43,7 @@ POLL_EVERY = 5 * SECOND
 """The idle poll that makes every hint dispensable (G9)."""
 SLEEP_AT_MOST = 60 * SECOND
 IDLE_HEARTBEAT = 20 * SECOND
+SQLITE_TRANSACTION = 1 * SECOND
+"""How long a task's `ctx.transaction()` may keep everybody else from writing to an SQLite file."""
 STALE_WALL = 60 * SECOND
 """SQLite's stored clock may run ahead of the wall by this much before the store is red."""

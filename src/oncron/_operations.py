@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import Unpack
 
 from oncron import _options as check
 from oncron._arguments import by_name, unchecked
+from oncron._backfill import Backfill, backfill, checked_wish
 from oncron._desk import FrontDesk
 from oncron._engine import registrar
 from oncron._model import (
@@ -104,6 +105,30 @@ class Operations:
         """Ticks again, from now on. Raises NotFound."""
         await self._desk.change(lambda store: registrar.resume(store, schedule))
         self._desk.say("schedule.resumed", schedule=schedule)
+
+    async def backfill(
+        self,
+        schedule: str,
+        start: datetime,
+        end: datetime,
+        *,
+        dry_run: bool = False,
+        rate: float | None = None,
+        overlap: Literal["skip", "wait", "queue", "cancel", "allow"] | None = None,
+        again: bool = False,
+    ) -> Backfill:
+        """A run for every instant of the schedule's trigger in [start, end] that has none on record. When the
+        schedule starts, ends or was paused, its jitter, limit and unique key do not matter.
+
+        All are due now, or `rate` a second. They take no place of the schedule unless `overlap` says as
+        what. The same call again makes only what is missing, so one that died is repeated; `again=True` runs
+        the others once more. `dry_run` writes nothing.
+
+        Raises NotFound, InvalidOption for an end in the future or more than 100 000 instants, Stopped."""
+        self._desk.refuse_if_stopped("backfill")
+        wish = checked_wish(start, end, dry_run=dry_run, rate=rate, overlap=overlap, again=again)
+        row, now = await self._desk.ask(lambda store: _schedule_now(store, schedule))
+        return await backfill(self._desk, row, now, wish)
 
     async def cancel(self, run_id: str) -> Run[Any]:
         """A pending run ends as cancelled; a running one is asked to stop, and will not be tried again. An
@@ -206,6 +231,11 @@ async def _schedule(store: ReadableStore, name: str) -> ScheduleRecord:
     if not rows or rows[0].status is Status.REMOVED:
         raise NotFound(f"no schedule {name!r}; `oncron schedules` lists them")
     return rows[0]
+
+
+async def _schedule_now(store: ReadableStore, name: str) -> tuple[ScheduleRecord, int]:
+    """And the store's clock afterwards: what the row shows as settled was settled by then. Raises NotFound."""
+    return await _schedule(store, name), await store.now()
 
 
 async def _schedules(store: ReadableStore, tag: str | None) -> list[ScheduleRecord]:

@@ -7,10 +7,11 @@ schedule and instant), the gap that covers the instant, the schedule's cursor an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from oncron._backfill import backfill_run_id
 from oncron._clock import from_us
 from oncron._model import Gap, GapReason, RunRecord, RunState, ScheduleRecord, Status, tick_run_id
 from oncron._plan import next_tick
@@ -34,7 +35,7 @@ class Why:
     sentence: str
     reason: str | None = None
     run: str | None = None
-    """The run's id."""
+    """The run's id; of the backfilled one if the tick itself had none."""
 
     def __str__(self) -> str:
         return self.sentence
@@ -45,13 +46,18 @@ async def why(store: ReadableStore, name: str, instant: int) -> Why:
     rows = await store.schedules([name])
     if not rows:
         raise NotFound(f"no schedule {name!r}; `oncron schedules` lists them")
-    found = await store.get_runs([tick_run_id(name, instant)])
+    of_tick, of_backfill = tick_run_id(name, instant), backfill_run_id(name, instant)
+    found = {run.id: run for run in await store.get_runs([of_tick, of_backfill])}
     gaps = await store.gaps(name, since=instant, until=instant)
-    return explain(rows[0], instant, found[0] if found else None, gaps, await store.now())
+    told = explain(rows[0], instant, found.get(of_tick), gaps, await store.now())
+    made_up = found.get(of_backfill)
+    if made_up is None or told.run is not None:
+        return told
+    return replace(told, run=made_up.id, sentence=f"{told.sentence}; backfilled: {_of_run(made_up)}")
 
 
 def explain(row: ScheduleRecord, instant: int, run: RunRecord | None, gaps: Sequence[Gap], now: int) -> Why:
-    """The pure part: from what is on record to the sentence."""
+    """The pure part: from what is on record of the schedule's own run to the sentence."""
     at = f"{_shown(instant)} of {row.name!r}"
     if run is not None:
         return _answer(row, instant, "run", f"{at}: {_of_run(run)}", reason=run.reason, run=run.id)
@@ -90,7 +96,7 @@ def _after_cursor(row: ScheduleRecord, instant: int, now: int, at: str) -> Why:
 def _of_run(run: RunRecord) -> str:
     late = (
         ""
-        if run.started_at is None or run.tick is None
+        if run.started_at is None or run.tick is None or run.backfill is not None
         else f", {(run.started_at - run.tick) / 1e6:.3f} s after the tick"
     )
     reason = f" ({run.reason})" if run.reason else ""

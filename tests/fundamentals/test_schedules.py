@@ -251,3 +251,21 @@ async def test_a_changed_trigger_takes_effect_at_once(replica: Callable[[], Oncr
     async with newer:
         await asyncio.wait_for(ran.wait(), 15)
         assert (await newer.get_schedule("job")).revision > 1
+
+
+async def test_a_backfill_runs_what_was_never_run_and_may_be_repeated(app: Oncron) -> None:
+    """A schedule that is new here, and the hours before it that nobody ran."""
+    days: list[datetime | None] = []
+
+    @app.task
+    async def tally(ctx: RunContext) -> None:
+        days.append(ctx.tick)
+
+    await app.put_schedule("tally", every(hours=1), tally)
+    until = datetime.now(UTC)
+    done = await app.backfill("tally", until - timedelta(hours=6), until)
+    assert (await app.backfill("tally", until - timedelta(hours=6), until)).on_record == done.created == done.ticks == 6
+    async with app:
+        for run_id in done.runs:
+            await (await app.get_run(run_id)).wait(15)
+    assert sorted(day for day in days if day is not None) == [done.first + k * timedelta(hours=1) for k in range(6)]
