@@ -15,8 +15,10 @@ import argparse
 import asyncio
 import multiprocessing
 import statistics
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import psycopg
 
@@ -248,6 +250,7 @@ def main() -> None:
     if chosen.url:
         _run(cases, chosen.url)
         return
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.servers import PostgresServer
 
     with PostgresServer() as server:
