@@ -151,7 +151,7 @@ async def test_after_a_restart_the_store_goes_on_and_nothing_is_doubled(own_post
     async with opened(own_postgres.create_database()) as store:
         cursor = await declared(store, "a")
         await store.fire([plan("a", cursor)], fire_id="one")
-        own_postgres.kill()
+        own_postgres.stop("immediate")
         with pytest.raises(StoreUnavailable):
             await store.fire([plan("a", cursor)], fire_id="one")
         await store.reset()
