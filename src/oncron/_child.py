@@ -269,7 +269,8 @@ class _Reports:
         self._later: threading.Timer | None = None
 
     def begin(self, execution: Execution) -> None:
-        self._of = execution
+        with self._lock:
+            self._of, self._next = execution, 0
 
     def say(self, execution: Execution) -> None:
         """There are news. Those of a thread that an earlier function left behind are not told."""
