@@ -26,8 +26,8 @@ from oncron._events import Event
 from oncron._hosting import BackgroundLoop, run_to_the_end
 from oncron._life import Life
 from oncron._listeners import Listeners, checked_pattern
-from oncron._operations import Operations
 from oncron._model import sortable_version
+from oncron._operations import Operations
 from oncron._registry import Declared, Registry
 from oncron._task import (
     TakesAnything,

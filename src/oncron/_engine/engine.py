@@ -268,6 +268,7 @@ class _Replica:
         self._runs_scheduler, self._runs_worker = scheduler, worker
         self._started_at = boot_us()
         self._version: int | None = None
+        self._skewed = False
         self._look = asyncio.Event()
         self._tell = asyncio.Event()
         self._declare = asyncio.Event()
@@ -420,8 +421,9 @@ class _Replica:
 
     def _heard(self, poll: Poll) -> None:
         if self._version is not None and poll.version != self._version:
-            self._scheduler.look_again()
+            self._scheduler.schedules_changed()
         self._version = poll.version
+        self._look_at_skew()
         if self._shards.meet(frozenset(poll.workers), boot_us()):
             self._scheduler.regroup()
         if poll.expired:
@@ -429,6 +431,19 @@ class _Replica:
         self.worker.due_at(poll.next_due_at)
         if poll.next_tick_at is not None and poll.next_tick_at < poll.now - limits.SECOND:
             self._scheduler.look_again()
+
+    def _look_at_skew(self) -> None:
+        """A wrong clock here decides nothing, but whoever reads this machine's logs should know."""
+        skew = wall_us() - self._door.clock.now_us()
+        skewed = abs(skew) > limits.SKEW_WARNING
+        if skewed and not self._skewed:
+            log.warning(
+                "this machine's clock is %.1f s %s the store's; ticks go by the store's",
+                abs(skew) / limits.SECOND,
+                "ahead of" if skew > 0 else "behind",
+                extra={"event": "clock.skewed"},
+            )
+        self._skewed = skewed
 
     async def _hint_loop(self) -> None:
         async for _ in self._door.store.wakeups():
@@ -469,7 +484,8 @@ class _Replica:
         for name, what in await self._door(
             lambda store: registrar.declare(store, definitions), deadline=6 * limits.CALL_DEADLINE
         ):
-            self._engine.say(f"schedule.{what}", schedule=name)
+            reason = "do two versions of the code run? give Oncron(release=...)" if what == "flapped" else None
+            self._engine.say(f"schedule.{what}", schedule=name, reason=reason)
             self.tell_others()
 
     # --- stop -------------------------------------------------------------------------

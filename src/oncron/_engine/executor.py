@@ -151,7 +151,7 @@ class Executor:
                 return released(run, "the loop for async tasks was closed", started=True)
             outcome = judge(run, error, backoff=spec.backoff, retry_on=_widened(spec.retry_on, error))
         elif reason == "timeout":
-            outcome = judge(run, self._timeout(execution), backoff=spec.backoff, retry_on=Exception)
+            outcome = judge(run, self._timeout(execution), backoff=spec.backoff, retry_on=spec.retry_on)
         else:
             outcome = succeeded(run, spec.encode(value))
         return self._with_reports(execution, outcome)
@@ -185,7 +185,8 @@ class Executor:
             return None
         if reason == "timeout":
             error = self._timeout(execution)
-            return self._with_reports(execution, judge(run, error, backoff=spec.backoff, retry_on=Exception))
+            outcome = judge(run, error, backoff=spec.backoff, retry_on=spec.retry_on)
+            return self._with_reports(execution, outcome)
         if reason == "cancelled":
             outcome = Outcome(run_id=run.id, token=run.token, kind=OutcomeKind.CANCELLED, reason="cancelled")
             return self._with_reports(execution, outcome)

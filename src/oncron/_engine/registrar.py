@@ -29,11 +29,11 @@ _ROUNDS = 50
 
 _FLAPPING = 600 * limits.SECOND
 
-What = Literal["declared", "changed"]
+What = Literal["declared", "changed", "flapped"]
 
 
 async def declare(store: ReadableStore, definitions: Sequence[Definition]) -> list[tuple[str, What]]:
-    """Bring the rows to these definitions; what was new or changed. N equal declarations write
+    """Bring the rows to these definitions; what was new, changed or changed back. N equal declarations write
     nothing. A name of the other origin is left as it is, with a WARNING."""
     done: list[tuple[str, What]] = []
     for at in range(0, len(definitions), _CHUNK):
@@ -64,7 +64,8 @@ async def _declare_once(
             if row.status is Status.ACTIVE and await _settle(store, row, now):
                 unsettled[name] = definition
             else:
-                _warn_of_flapping(row, definition, now)
+                if _flaps(row, definition, now):
+                    done.append((name, "flapped"))
                 changes.append(changed_plan(row, definition, parse(definition.trigger), now))
     for change, answer in zip(changes, await store.declare(changes) if changes else [], strict=True):
         if answer.changed:
@@ -100,16 +101,9 @@ def _is_older(release: int | None, newest: int | None) -> bool:
     return newest is not None and release is not None and release < newest
 
 
-def _warn_of_flapping(row: ScheduleRecord, definition: Definition, now: int) -> None:
+def _flaps(row: ScheduleRecord, definition: Definition, now: int) -> bool:
     """Two definitions that take turns: replicas of two versions, neither of which names its release."""
-    if row.previous == definition.digest() and now - row.changed_at < _FLAPPING:
-        log.warning(
-            "schedule %r is changed back to what it was before the last change, %.0f s ago: do two versions of the "
-            "code run? give Oncron(release=...) a number that grows with each deploy",
-            row.name,
-            (now - row.changed_at) / limits.SECOND,
-            extra={"event": "schedule.flapped", "schedule": row.name},
-        )
+    return row.previous == definition.digest() and now - row.changed_at < _FLAPPING
 
 
 def _same(row: ScheduleRecord, definition: Definition) -> bool:

@@ -105,10 +105,14 @@ class Scheduler:
         self._refresh_at = 0
 
     def look_again(self) -> None:
-        """A schedule changed: read the agenda anew; one that could not be read may be mended."""
-        self._unreadable.clear()
+        """Read the agenda anew."""
         self._stale = True
         self._wake.set()
+
+    def schedules_changed(self) -> None:
+        """Read the agenda anew, and what could not be read: it may be mended."""
+        self._unreadable.clear()
+        self.look_again()
 
     def regroup(self) -> None:
         """The replicas changed: who is first is drawn anew."""
@@ -428,6 +432,8 @@ class Scheduler:
         if result.skipped:
             reason = result.reason or GapReason.OVERLAP
             self._say("tick.skipped", schedule=made.name, tick=_tick(made.new_cursor), reason=reason.value)
+            if reason is GapReason.OVERLAP:
+                self._say("schedule.overdue", schedule=made.name, reason="its run is still open at its next tick")
         for run_id in result.superseded:
             self._say("run.skipped", schedule=made.name, run=run_id, reason="superseded")
 

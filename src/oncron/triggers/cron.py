@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from oncron._defaults import EXPRESSION_CHARS
 from oncron.errors import InvalidTrigger
 from oncron.triggers import hashed, surprises, words
 from oncron.triggers.days import DayRule, cron_days
@@ -24,8 +25,6 @@ from oncron.triggers.fields import (
 from oncron.triggers.local import Fold, Gap, LocalTrigger, check_options
 from oncron.triggers.text import write
 from oncron.triggers.times import TimesOfDay, times_of_fields
-
-LONGEST_EXPRESSION: Final = 256
 
 ALIASES: Final = {
     "@yearly": "0 0 1 1 *",
@@ -236,9 +235,9 @@ def _split(expr: object, seconds: bool) -> tuple[str, ...]:
     """The six field texts of an expression, or InvalidTrigger if it is none at all."""
     if not isinstance(expr, str):
         raise InvalidTrigger("a cron expression is a str", expression=expr, mend="write cron('0 3 * * *')")
-    if len(expr) > LONGEST_EXPRESSION:
+    if len(expr) > EXPRESSION_CHARS:
         raise InvalidTrigger(
-            f"longer than {LONGEST_EXPRESSION} characters",
+            f"longer than {EXPRESSION_CHARS} characters",
             expression=expr,
             field="expression",
             mend="make it two schedules",
