@@ -92,7 +92,8 @@ begin
     if cardinality(v_slow) > 0 then
         -- Unique keys in one order for everybody: an insert waits for another's of the same key.
         for v_plan in
-            select p.plan from jsonb_array_elements(p_plans) as p(plan) join schedules s on s.name = any(array[p.plan->>'name'])
+            select p.plan from jsonb_array_elements(p_plans) as p(plan)
+            join schedules s on s.name = any(array[p.plan->>'name'])
             where p.plan->>'name' in (select unnest(v_slow)) order by s.unique_key nulls first, s.name
         loop
             v_created := v_created || place_plan(v_plan.plan, v_now);
@@ -281,7 +282,8 @@ begin
         cross join lateral (
             select case when repeated then c.fire_result::json end as fired,
                 case when repeated then 'fired'
-                     when c.status = 'active' and c.revision = p.revision and c.cursor = p.seen and p.cursor > p_now then 'early'
+                     when c.status = 'active' and c.revision = p.revision and c.cursor = p.seen and p.cursor > p_now
+                     then 'early'
                      else 'stale' end as outcome
             from (select c.fire_id = p_fire_id and c.revision = p.revision and c.cursor = p.cursor as repeated) x
         ) o
@@ -320,10 +322,13 @@ begin
     v_room := room_of(p_claim);
     return array(
         select id from (
-            select r.id, r.task, row_number() over (order by array_position(p_queues, r.queue), r.due_at - 60000000 * r.priority, r.due_at, r.id) as place,
-                row_number() over (partition by r.task order by array_position(p_queues, r.queue), r.due_at - 60000000 * r.priority, r.due_at, r.id) as nth
+            select r.id, r.task, row_number() over (order by r.queue_place, r.order_key, r.due_at, r.id) as place,
+                row_number() over (partition by r.task order by r.queue_place, r.order_key, r.due_at, r.id) as nth
             -- (`offset 0`: or else the planner starts from the index of all ready runs)
-            from (select r.* from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id]) offset 0) r
+            from (
+                select r.*, array_position(p_queues, r.queue) as queue_place, order_key(r) as order_key
+                from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id]) offset 0
+            ) r
             where r.state = 'pending' and not r.parked and r.due_at <= p_now and r.task = any(p_tasks)
                 and (p_queues is null or r.queue = any(p_queues))
         ) x

@@ -113,7 +113,8 @@ begin
     v_open := array(
         select id from runs where state = 'pending' and not parked and schedule = p_schedule and backfill is null
         union all select id from runs where parked and schedule = p_schedule and backfill is null
-        union all select id from runs where state = 'running' and not parked and schedule = p_schedule and backfill is null);
+        union all
+        select id from runs where state = 'running' and not parked and schedule = p_schedule and backfill is null);
     v_open := array(
         select r.id from runs r
         where r.id = any(v_open) and r.state in ('pending', 'running') order by r.id for no key update);

@@ -110,7 +110,8 @@ begin
                 select 'reaped', k.state, case when again then null else v_now end, r.parked and again,
                     case when again then null else r.worker end, case when again then 0 else r.releases end,
                     case when again then v_now + r.retry_delay else r.due_at end,
-                    case when again then greatest(r.retry_delay, least(2 * r.retry_delay, 3600000000)) else r.retry_delay end,
+                    case when again then greatest(r.retry_delay, least(2 * r.retry_delay, 3600000000))
+                        else r.retry_delay end,
                     case when again then r.reason else 'its worker''s lease expired' end
                 from (select case when r.cancel_requested then 'cancelled'
                              when r.attempt - r.given_back > r.retries then 'lost' else 'pending' end as state) k
