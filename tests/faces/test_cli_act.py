@@ -73,6 +73,55 @@ def test_cancel_ends_a_pending_run_and_retry_opens_it_again(oncron, acts):
     assert "has its place" in refused.err
 
 
+def test_retry_opens_every_failed_run_again_or_those_of_a_schedule(oncron, acts):
+    failing = """
+from acts_jobs import app
+from oncron import GiveUp
+
+@app.task
+def elsewhere(): raise GiveUp("no")
+
+with app:
+    for run in [app.sync(app.fire(name)) for name in ("nightly", "hourly", "hourly")]:
+        try: app.sync(run.wait(20))
+        except Exception: pass
+"""
+    subprocess.run([sys.executable, "-c", failing], check=True, cwd=acts, timeout=60, capture_output=True)
+    assert oncron("retry", "acts_jobs", "--failed", "--schedule", "hourly", "--limit", "1").out == (
+        "1 runs are open again.\nThere are more than 1; call again, or raise --limit.\n"
+    )
+    assert len(oncron("retry", "acts_jobs", "--failed", "--schedule", "hourly", "--json").json["retried"]) == 1
+    blocked = oncron("fire", "acts_jobs", "nightly", "--json").json
+    told = oncron("retry", "--failed", "--store", "sqlite:///acts.db")
+    assert told.code == 1
+    assert told.out.startswith("0 runs are open again.\nLeft alone: run ")
+    assert f"run {blocked['id']} (pending) has its place" in told.out
+    oncron("cancel", "acts_jobs", blocked["id"])
+    rest = oncron("retry", "acts_jobs", "--failed", "--task", "elsewhere", "--json").json
+    assert (len(rest["retried"]), rest["refused"], rest["more"]) == (1, {}, False)
+    assert oncron("retry", "acts_jobs", "--failed", "--json").json["retried"] == []
+
+
+def test_enqueue_makes_a_run_of_a_task_by_its_name(oncron, acts):
+    run = oncron(
+        "enqueue", "elsewhere", "--args", '{"n": 3}', "--delay", "10min", "--queue", "slow", "--priority", "2",
+        "--unique", "k", "--store", "sqlite:///acts.db", "--json",
+    ).json  # fmt: skip
+    assert (run["task"], run["args"], run["queue"], run["priority"]) == ("elsewhere", {"n": 3}, "slow", 2)
+    assert run["state"] == "pending"
+    told = oncron("enqueue", "acts_jobs", "elsewhere", "--unique", "k")
+    assert told.out == f"Run {run['id']} of task elsewhere: was there already, with this key.\n"
+    assert "acts_jobs has no task 'elsewhere'" in told.err
+
+
+def test_enqueue_checks_the_arguments_of_a_task_that_the_target_has(oncron, shop):
+    misfit = oncron("enqueue", "jobs", "report", "--args", '{"kind": 3}')
+    assert misfit.code == 2
+    assert "$.kind" in misfit.err
+    unknown = oncron("enqueue", "jobs", "reprot", "--store", "carrot://x")
+    assert unknown.code == 2
+
+
 def test_migrate_is_safe_to_repeat(oncron, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):

@@ -1,15 +1,19 @@
-"""Commands that change something: `fire`, `pause`, `resume`, `retry`, `cancel`, `migrate`."""
+"""Commands that change something: `fire`, `pause`, `resume`, `retry`, `cancel`, `enqueue`, `migrate`."""
 
 from __future__ import annotations
 
-from typing import Any
+import difflib
+import json
+from typing import Any, cast
 
 import click
 
-from oncron import Run, Schedule
+from oncron import Oncron, Run, Schedule
 from oncron.cli import render
+from oncron.cli.instants import read_duration
 from oncron.cli.look import json_option
 from oncron.cli.target import Target, takes_target
+from oncron.errors import NotFound, Occupied
 
 
 @click.command("fire")
@@ -57,15 +61,96 @@ def resume_command(target: Target, schedule: str, as_json: bool) -> None:
 
 
 @click.command("retry")
-@takes_target("run_id")
+@takes_target("run_id", unless="failed")
+@click.option("--failed", is_flag=True, help="Every failed or lost run, instead of one.")
+@click.option("--schedule", metavar="NAME", help="With --failed: only runs of this schedule.")
+@click.option("--task", metavar="NAME", help="With --failed: only runs of this task.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="How many at most.")
 @json_option
-def retry_command(target: Target, run_id: str, as_json: bool) -> None:
-    """Open the ended run RUN_ID again, due now, with all its attempts.
+def retry_command(
+    target: Target,
+    run_id: str | None,
+    failed: bool,
+    schedule: str | None,
+    task: str | None,
+    limit: int,
+    as_json: bool,
+) -> int:
+    """Open the ended run RUN_ID again, due now, with all its attempts; or every failed and lost one.
 
     Exits 1 if another run has its place.
     """
-    run = target.app.sync(target.app.retry(run_id))
-    _tell_run(run, as_json, "open again" if run.is_new else "was open already")
+    if not failed and (schedule is not None or task is not None):
+        raise click.UsageError("--schedule and --task choose among failed runs: add --failed")
+    if run_id is not None:
+        run = target.app.sync(target.app.retry(run_id))
+        _tell_run(run, as_json, "open again" if run.is_new else "was open already")
+        return 0
+    opened, refused, more = target.app.sync(_retry_failed(target.app, schedule, task, limit))
+    if as_json:
+        render.as_json({"retried": opened, "refused": refused, "more": more})
+    else:
+        render.lines([f"{len(opened)} runs are open again."])
+        render.lines([f"Left alone: {text}" for text in refused.values()])
+        if more:
+            render.lines([f"There are more than {limit}; call again, or raise --limit."])
+    return 1 if refused else 0
+
+
+async def _retry_failed(
+    app: Oncron, schedule: str | None, task: str | None, limit: int
+) -> tuple[list[str], dict[str, str], bool]:
+    """The ids of those that are open again, why each other one is not, and whether there are more."""
+    found = [
+        run
+        for state in ("failed", "lost")
+        for run in await app.runs(schedule=schedule, task=task, state=state, limit=limit + 1)
+    ]
+    opened: list[str] = []
+    refused: dict[str, str] = {}
+    # Oldest first, so that a schedule's place goes to the run that has waited longest.
+    for run in sorted(found, key=lambda run: (run.tick or run.created_at, run.id))[:limit]:
+        try:
+            opened.append((await app.retry(run.id)).id)
+        except (Occupied, NotFound) as error:
+            refused[run.id] = str(error)
+    return opened, refused, len(found) > limit
+
+
+@click.command("enqueue")
+@takes_target("task")
+@click.option("--args", "arguments", default="{}", metavar="JSON", help='By name: \'{"to": "a@example.org"}\'.')
+@click.option("--delay", metavar="DURATION", help="Due so much later: seconds, or 90s, 10min, 2h, 1d.")
+@click.option("--queue", metavar="NAME", help="Another queue than the task's.")
+@click.option("--unique", metavar="KEY", help="If an open run of the task has this key, that one is the answer.")
+@click.option("--priority", type=int, metavar="N", help="Higher goes first.")
+@json_option
+def enqueue_command(
+    target: Target, task: str, arguments: str, delay: str | None, as_json: bool, **options: Any
+) -> None:
+    """Enqueue a run of TASK. Its arguments are checked if TARGET has the task.
+
+    With --store, any name is taken: a replica that has the task runs it.
+    """
+    values, known = _arguments(arguments), set(target.tasks)
+    if delay is not None:
+        options["delay"] = read_duration(delay, "--delay")
+    if target.in_code and task not in known:
+        near = difflib.get_close_matches(task, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "only a replica of another service can run it"
+        click.echo(f"Note: {target.name} has no task {task!r}; {hint}", err=True)
+    run = target.app.sync(target.app.enqueue(task, args=values, **options))
+    _tell_run(run, as_json, "enqueued" if run.is_new else "was there already, with this key")
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--args {text!r} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise click.UsageError(f"--args {text!r}: give an object, arguments by name")
+    return cast("dict[str, Any]", found)
 
 
 @click.command("cancel")

@@ -263,6 +263,7 @@ def _show_run(run: RunRecord, now: int, as_json: bool) -> None:
         *([("worker", run.worker)] if run.worker else []),
         *([("token", str(run.token))] if run.token else []),
         *([("unique key", run.unique)] if run.unique else []),
+        *([("backfill", run.backfill)] if run.backfill else []),
         *([("missed", _missed_words(run))] if run.is_catchup or run.missed_count else []),
         ("arguments", run.args),
         *([("progress", run.progress)] if run.progress else []),

@@ -8,7 +8,8 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -60,9 +61,18 @@ class Target:
         """Find out at once whether the store can be used: the app itself would wait for it to come back.
 
         Raises StoreError."""
-        store = _inside(self.app)._open()
+        async with self.own_store():
+            pass
+
+    @asynccontextmanager
+    async def own_store(self) -> AsyncGenerator[ReadableStore]:
+        """A store beside the app's, open: what the app would do first, migrate it for instance, is not done.
+
+        Raises StoreError."""
+        store: ReadableStore = _inside(self.app)._open()
         try:
             await store.open()
+            yield store
         finally:
             await store.close()
 
@@ -104,11 +114,13 @@ class ImportFailed(click.ClickException):
 
 
 def takes_target(
-    *arguments: str, optional: str = "", creates: bool = False
+    *arguments: str, optional: str = "", unless: str = "", creates: bool = False, reaches: bool = True
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`[TARGET] ARGUMENTS [--store URL] [--namespace NAME]`; the command gets a Target and the arguments,
-    None for an optional one that is not given. Unless it `creates` the store, a file has to be there."""
+    None for one that is not given: an optional one, or any if the option `unless` is there. Unless it `creates`
+    the store, a file has to be there; unless it `reaches` it, the command finds out itself."""
     usage = " ".join(["[TARGET]", *map(str.upper, arguments), *([f"[{optional.upper()}]"] if optional else [])])
+    usage += f"|--{unless}" if unless else ""
     names = (*arguments, optional) if optional else arguments
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,7 +129,7 @@ def takes_target(
         @click.option("--namespace", metavar="NAME", help="With --store: the app's namespace, 'oncron' if not given.")
         @functools.wraps(command)
         def wrapped(words: tuple[str, ...], store: str | None, namespace: str | None, **options: Any) -> Any:
-            found = _split(list(words), arguments, optional, store)
+            found = _split(list(words), () if options.get(unless) else arguments, optional, store)
             if namespace is not None and found.store is None:
                 raise click.UsageError("--namespace goes with --store; a TARGET has its own")
             target = (
@@ -125,7 +137,8 @@ def takes_target(
             )
             values = [*found.values, *[None] * (len(names) - len(found.values))]
             try:
-                target.app.sync(target.reach())
+                if reaches:
+                    target.app.sync(target.reach())
                 return command(target, **dict(zip(names, values, strict=True)), **options)
             finally:
                 target.close()
