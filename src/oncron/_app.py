@@ -218,6 +218,7 @@ class Oncron(Operations):
         """Run as a replica until `stop()`, async tasks on this loop. No signals are handled. May follow stop.
 
         Raises StoreError if the store cannot be used, AlreadyRunning."""
+        self._life.refuse_in_worker_process()
         if _in_sync.get():
             raise DefinitionError("app.sync(app.start()) would leave async tasks without a loop; write `with app:`")
         if not (check.truth(scheduler, "scheduler") or check.truth(worker, "worker")):

@@ -52,7 +52,7 @@ class Life:
     def engine(self) -> Engine:
         """This process's engine; a forked child makes its own."""
         if whose_process == "importing":
-            _refuse_in_worker("the store was used")
+            raise _unguarded("the store was used")
         with self._lock:
             if self._engine is None:
                 self._engine = self._make_engine()
@@ -66,6 +66,12 @@ class Life:
         """Raises Stopped."""
         if self._phase == "stopped":
             raise Stopped(f"this app was stopped: it cannot {what} until it is started again")
+
+    @staticmethod
+    def refuse_in_worker_process() -> None:
+        """Raises DefinitionError."""
+        if whose_process != "own":
+            raise _unguarded("an app was started")
 
     def changed(self) -> None:
         """Something was declared: a running engine takes it up."""
@@ -87,8 +93,6 @@ class Life:
         state: Callable[[Any], None],
     ) -> None:
         """Runs until `stop`, async tasks on this loop. `state` gets what `lifespan` yielded."""
-        if whose_process != "own":
-            _refuse_in_worker("an app was started")
         with self._lock:
             if self._phase in ("starting", "running", "stopping"):
                 raise AlreadyRunning(f"this app is {self._phase} in this process; stop it before starting it again")
@@ -208,8 +212,8 @@ class Life:
         engine.close()
 
 
-def _refuse_in_worker(what: str) -> None:
-    raise DefinitionError(
+def _unguarded(what: str) -> DefinitionError:
+    return DefinitionError(
         f'{what} while a worker process (executor="process") imported this module to find a task: '
         'move that under `if __name__ == "__main__":`, which is not true there'
     )

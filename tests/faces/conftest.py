@@ -3,6 +3,8 @@
 oncron      call it: a command in this process, with its exit code, output and errors
 shop        a folder with `jobs.py` (an app on SQLite) and runs on record; it is the current directory
 in_process  call it: a command in a process of its own
+start       call it: a script with an app, in a process of its own
+reader      an app on that script's store
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from oncron import Oncron
 from oncron.cli import main
+from tests.faces.script import Process, Start
 
 JOBS = """
 from oncron import Oncron, RunContext, cron, daily, every, weekly
@@ -122,3 +126,23 @@ def in_process() -> Call:
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    processes: list[Process] = []
+
+    def begin(body: str, *options: str, stop_within: float = 10) -> Process:
+        processes.append(Process(tmp_path, body, stop_within, *options))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Oncron]:
+    app = Oncron(f"sqlite:///{tmp_path}/jobs.db")
+    yield app
+    app._life.at_exit()

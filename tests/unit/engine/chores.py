@@ -104,12 +104,9 @@ def not_json() -> object:
 
 
 @app.task(executor="process")
-def open_files() -> list[str]:
-    kinds: list[str] = []
-    for fd in os.listdir("/proc/self/fd"):
-        if int(fd) > 2 and Path(f"/proc/self/fd/{fd}").exists():
-            kinds.append(os.readlink(f"/proc/self/fd/{fd}"))
-    return [kind for kind in kinds if kind.startswith(("socket:", "/")) and not kind.startswith(("/proc", "/dev"))]
+def open_sockets() -> int:
+    files = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink() and file.exists()]
+    return sum(str(file).startswith("socket:") for file in files)
 
 
 # --- saying ---------------------------------------------------------------------------
@@ -146,11 +143,11 @@ def fan_out(ctx: RunContext, fail: bool) -> None:
 
 @app.task(executor="process")
 def leave_a_thread(ctx: RunContext) -> None:
-    threading.Thread(target=lambda: [ctx.progress(9) for _ in iter(lambda: wait_a_little(), 1)], daemon=True).start()
+    def go_on() -> None:
+        while not threading.Event().wait(0.005):
+            ctx.progress(9)
 
-
-def wait_a_little() -> None:
-    threading.Event().wait(0.005)
+    threading.Thread(target=go_on, daemon=True).start()
 
 
 @app.task(executor="process")
