@@ -122,6 +122,10 @@ class Definition(Record, frozen=True, kw_only=True):
         """Whether both give the same ticks, so that a change between them moves no cursor."""
         return (self.trigger, self.start_at, self.end_at) == (other.trigger, other.start_at, other.end_at)
 
+    def is_used_up(self, created_count: int) -> bool:
+        """Whether that many runs are all that its `limit` allows: then it has no next tick."""
+        return self.limit is not None and created_count >= self.limit
+
 
 class ScheduleRecord(Record, frozen=True, kw_only=True):
     """A schedule's row: its definition and how far its ticks are settled."""

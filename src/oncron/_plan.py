@@ -101,7 +101,7 @@ def changed_plan(row: ScheduleRecord, definition: Definition, trigger: Ticks, no
         reason = _WHILE.get(row.status, GapReason.CHANGED)
         gaps = (_passed(row, reason, row.cursor + 1, cursor, 0),)
     status = Status.ACTIVE if row.status in (Status.DORMANT, Status.REMOVED) else row.status
-    if status is not Status.ACTIVE or (definition.limit is not None and row.created_count >= definition.limit):
+    if status is not Status.ACTIVE or definition.is_used_up(row.created_count):
         next_at = None
     else:
         next_at = next_tick(definition, trigger, cursor)
@@ -145,7 +145,7 @@ def resumed_plan(row: ScheduleRecord, trigger: Ticks, now: int) -> Change:
             first = trigger.next_after_us(low) or last
             reason = _WHILE.get(row.status, GapReason.PAUSED)
             gaps.append(_passed(row, reason, first, last, count, at_least=cut, detail=row.note))
-    exhausted = definition.limit is not None and row.created_count >= definition.limit
+    used_up = definition.is_used_up(row.created_count)
     return Change(
         name=row.name,
         definition=definition,
@@ -153,7 +153,7 @@ def resumed_plan(row: ScheduleRecord, trigger: Ticks, now: int) -> Change:
         seen_revision=row.revision,
         seen_cursor=row.cursor,
         new_cursor=cursor,
-        next_at=None if exhausted else next_tick(definition, trigger, cursor),
+        next_at=None if used_up else next_tick(definition, trigger, cursor),
         gaps=tuple(gaps),
     )
 

@@ -85,7 +85,7 @@ def _after_cursor(row: ScheduleRecord, instant: int, now: int, at: str) -> Why:
         return _answer(row, instant, "dormant", f"{at}: no replica has declared the schedule for an hour; it sleeps")
     if row.status is Status.REMOVED:
         return _answer(row, instant, "removed", f"{at}: the schedule was removed{note}")
-    if row.definition.limit is not None and row.created_count >= row.definition.limit:
+    if row.definition.is_used_up(row.created_count):
         reached = f"{at}: the schedule's limit of {row.definition.limit} runs is reached"
         return _answer(row, instant, "gap", reached, reason=GapReason.LIMIT.value)
     if instant > now:

@@ -44,7 +44,6 @@ class Janitor:
         self._door, self._settings, self._names = door, settings, names
         self._due, self._look_again, self._say = due, look_again, say
         self._expired = asyncio.Event()
-        self._said_expired_at = 0
 
     def something_expired(self) -> None:
         self._expired.set()
@@ -136,19 +135,18 @@ class Janitor:
             await sleep_us(_PRUNE_EVERY)
 
     async def _audit(self, row: ScheduleRecord) -> None:
-        if row.status is not Status.ACTIVE:
+        if row.status is not Status.ACTIVE or row.definition.is_used_up(row.created_count):
             return
         try:
             trigger = parse(row.definition.trigger)
         except InvalidTrigger:
             return
         now = self._door.clock.now_us()
-        exhausted = row.definition.limit is not None and row.created_count >= row.definition.limit
-        expected = None if exhausted else next_tick(row.definition, trigger, row.cursor)
+        expected = next_tick(row.definition, trigger, row.cursor)
         if row.next_at == expected or (row.next_at is not None and row.next_at <= now):
             return
         made = plan(row, trigger, now)
-        if made is not None and not exhausted:
+        if made is not None:
             log.warning("schedule %r had a wrong next tick; it is put right", row.name)
             await self._door(lambda store: store.fire([made], fire_id=new_id()))
             self._look_again()

@@ -241,7 +241,7 @@ class Schedules(Leases):
         return GapReason.UNIQUE if self._holder_of(row.definition.unique) is not None else None
 
     def _limit_reached(self, row: ScheduleRecord) -> bool:
-        return row.definition.limit is not None and row.created_count >= row.definition.limit
+        return row.definition.is_used_up(row.created_count)
 
     def _tick_run(self, row: ScheduleRecord, tick: TickRun, now: int, *, parked: bool, catchup: bool) -> RunRecord:
         definition = row.definition
