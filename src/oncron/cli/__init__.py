@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "why": ("why", "Say what became of a tick, or will."),
         "explain": ("explain", "Say an expression in words, with its next instants."),
         "check": ("check", "List what a target declares, and what may surprise."),
+        "plan": ("plan", "Say what a deploy of a target would change in its store."),
         "migrate": ("act", "Create or upgrade the store's schema."),
     },
 }
