@@ -6,7 +6,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, overload
 
 from typing_extensions import ParamSpec, TypeVar
 
@@ -14,8 +14,10 @@ from oncron._clock import from_us
 from oncron._engine.spec import Execution
 from oncron._json import dumps, loads
 from oncron._model import NewRun
-from oncron.errors import InvalidArguments, NotFound
+from oncron._transaction import EffectsDesk, Transaction, refuse_after
+from oncron.errors import InvalidArguments, NotFound, NotSupported
 
+C = TypeVar("C")
 S = TypeVar("S", default=Any)
 P = ParamSpec("P")
 
@@ -35,8 +37,11 @@ class RunContext(Generic[S]):
     ends the run as succeeded.
     """
 
-    def __init__(self, execution: Execution, args: Mapping[str, Any], state: S) -> None:
+    def __init__(
+        self, execution: Execution, args: Mapping[str, Any], state: S, desk: EffectsDesk | None = None
+    ) -> None:
         self._execution = execution
+        self._desk = desk
         self.args: Mapping[str, Any] = args
         """The arguments by name, typed as the task's parameters are."""
         self.state: S = state
@@ -131,10 +136,26 @@ class RunContext(Generic[S]):
 
     def enqueue(self, task: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Enqueue a run of `task` if, and only if, this run succeeds: written in the very step that ends it,
-        so exactly once. Raises InvalidArguments at once."""
+        so exactly once. Raises InvalidArguments at once, DefinitionError after `transaction()`."""
         new = task._new_run(args, kwargs)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         with self._execution.lock:
+            refuse_after(self._execution, "enqueue")
             self._execution.outbox.append(new)
+
+    @overload
+    def transaction(self) -> Transaction[Any]: ...
+    @overload
+    def transaction(self, connection: C) -> Transaction[C]: ...
+    def transaction(self, connection: Any = None) -> Transaction[Any]:
+        """A block, once and last in the run: what is written through the connection that it yields commits
+        together with the end of this run as succeeded, or not at all. `with` yields the sync connection of the
+        store's driver, `async with` its async one, in a transaction that is not yours to end.
+
+        With `connection` (the driver's, SQLAlchemy's or Django's, on the store's database) the end is added to
+        your own transaction there when the block is left: commit right after it."""
+        if self._desk is None:
+            raise NotSupported("ctx.transaction() works in a task that a store has claimed, not in one called by hand")
+        return Transaction(self._execution, self._desk, connection)
 
     def _say(self, what: str, value: Any) -> None:
         try:
@@ -142,6 +163,7 @@ class RunContext(Generic[S]):
         except InvalidArguments as error:
             raise InvalidArguments(f"{what}: {error}", path=error.path) from None
         with self._execution.lock:
+            refuse_after(self._execution, what)
             setattr(self._execution, what, text)
             self._execution.reported = False
 

@@ -15,7 +15,7 @@ from oncron._life import Life
 from oncron._listeners import Listeners
 from oncron._model import EnqueueResult, NewRun
 from oncron._registry import Registry
-from oncron._store import ReadableStore
+from oncron._store import ReadableStore, Transactions
 
 T = TypeVar("T")
 
@@ -59,6 +59,40 @@ class FrontDesk:
 
         future.add_done_callback(done)
         return future
+
+    def write_in(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+        """Enqueue inside the transaction of a caller's connection. Raises Stopped, StoreError, DefinitionError."""
+        self._life.refuse_if_stopped("enqueue")
+        results = self.transactions.enqueue_in(connection, runs)
+        self._hint_after(connection, results)
+        return results
+
+    async def write_in_async(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+        """The same; also for async connections."""
+        self._life.refuse_if_stopped("enqueue")
+        results = await self.transactions.enqueue_in_async(connection, runs)
+        self._hint_after(connection, results)
+        return results
+
+    def _hint_after(self, connection: Any, results: Sequence[EnqueueResult]) -> None:
+        """Whether it commits is the caller's: no event tells of these runs, and the hint is one to look."""
+        still_open = self.transactions.still_open(connection)
+        now = self._life.engine.now_us()
+        if still_open is not None and any(result.is_new and result.run.due_at <= now + SECOND for result in results):
+            self._life.engine.hint_after(still_open)
+
+    @property
+    def transactions(self) -> Transactions:
+        """The store, for transactions on other threads, loops and connections than the engine's."""
+        return self._life.engine.transactions
+
+    @property
+    def lease_for(self) -> int:
+        return self._life.engine.settings.lease_for
+
+    def look_around(self) -> None:
+        """Somebody may have been waiting for what was committed just now."""
+        self._life.engine.hint()
 
     def written(self, results: Sequence[EnqueueResult]) -> None:
         """Tell of new runs: listeners, and whoever may claim what is due."""

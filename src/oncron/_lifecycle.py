@@ -11,13 +11,15 @@ from __future__ import annotations
 import hashlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
 
+from msgspec.structs import replace
+
 from oncron import _defaults as limits
 from oncron._clock import delta_us
-from oncron._model import Outcome, OutcomeKind, RunRecord
+from oncron._model import NewRun, Outcome, OutcomeKind, RunRecord
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -73,6 +75,14 @@ def default_backoff(attempt: int, seed: str) -> int:
 
 def succeeded(run: RunRecord, result: str | None) -> Outcome:
     return Outcome(run_id=run.id, token=run.token, kind=OutcomeKind.SUCCEEDED, result=result)
+
+
+def with_reports(
+    outcome: Outcome, *, progress: str | None, checkpoint: str | None, enqueue: Sequence[NewRun]
+) -> Outcome:
+    """The end with what the task said last, and with its outbox if it is a success."""
+    kept = tuple(enqueue) if outcome.kind is OutcomeKind.SUCCEEDED else ()
+    return replace(outcome, progress=progress, checkpoint=checkpoint, enqueue=kept)
 
 
 def judge(

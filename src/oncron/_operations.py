@@ -82,7 +82,11 @@ class Operations:
             given = call_options(options, f"enqueue({name!r})")
             settings: Settings = self._registry.task_defaults.merged(given)
             new = new_run(name, unchecked(values, name), settings, Timing.of(given), values)
-        result = (await asyncio.wrap_future(self._desk.write([new])))[0]
+        connection = options.get("connection")
+        if connection is not None:
+            result = (await self._desk.write_in_async(connection, [new]))[0]
+        else:
+            result = (await asyncio.wrap_future(self._desk.write([new])))[0]
         return Run(result.run, self._desk, is_new=result.is_new)
 
     async def fire(self, schedule: str, *, reason: str = "") -> Run[Any]:

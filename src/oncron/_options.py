@@ -37,6 +37,7 @@ class CallOptions(TypedDict, total=False):
     priority: int | None
     retries: int | None
     timeout: Duration | None
+    connection: Any
 
 
 class RunOptions(TypedDict, total=False):

@@ -54,7 +54,7 @@ any method may raise StoreUnavailable (the outcome is unknown: repeat with the s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
@@ -277,35 +277,55 @@ class Declared(Protocol):
 
 class Transactions(Protocol):
     """Effects that commit together with a run's end, or with the enqueueing of a run, on
-    connections of the store's own driver. May be called from any thread or loop: nothing here
-    touches the engine's connections. Each may raise NotSupported (a store without transactions, a
-    connection of another driver or database)."""
+    connections of the store's own driver. May be called from any thread or loop, also on a store
+    that was never opened: nothing here touches the engine's connections. What is called with a
+    sync connection works in the caller's thread, and blocks it.
+
+    A caller's connection may be the driver's, or one of SQLAlchemy (Connection, Session,
+    AsyncConnection, AsyncSession) or Django that wraps it. NotSupported: a store without
+    transactions, a connection of another driver, database or file. DefinitionError: no
+    transaction is open on it, or it failed. SchemaOutdated: nobody has migrated. StoreUnavailable:
+    the caller's transaction cannot go on; it has to be rolled back and begun anew."""
 
     def transaction(self, *, within: int) -> AbstractContextManager[Any]:
         """A driver connection in a transaction. The caller commits nothing: leaving normally commits,
-        an exception rolls back. Raises StoreUnavailable; on SQLite the transaction holds the
-        fleet's only write lock, so it may last `within` microseconds at most: longer is rolled back with
-        StoreUnavailable."""
+        an exception rolls back and passes through. StoreUnavailable at leaving: whether it was
+        committed is unknown (`finish` by the same token tells). `within` microseconds without a
+        statement end the session (PostgreSQL); on SQLite the transaction holds the fleet's only
+        write lock, and may last `within` or a second in all, whichever is less: then it is rolled
+        back, with StoreUnavailable."""
         ...
 
     def transaction_async(self, *, within: int) -> AbstractAsyncContextManager[Any]:
-        """The same with the driver's async connection (SQLite: a connection whose methods block briefly)."""
+        """The same with the driver's async connection. SQLite's driver has none: there it is one whose
+        `execute` and `executemany` are awaited, and their cursors' `fetchone`, `fetchmany` and
+        `fetchall`; its `connection` is the driver's."""
         ...
 
     def finish_in(self, connection: Any, outcome: Outcome) -> FinishResult:
-        """`finish` of one outcome inside the connection's open transaction: it holds when that commits.
-        Raises LeaseLost for a stale token, so that the caller's transaction is rolled back."""
+        """`finish` of one outcome inside the connection's open transaction, the last statement of it:
+        it holds when that commits. Raises LeaseLost for a stale token, and for one whose end is on
+        record already, so that the transaction is rolled back (G5, G6)."""
         ...
 
     async def finish_in_async(self, connection: Any, outcome: Outcome) -> FinishResult: ...
 
     def enqueue_in(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
-        """`enqueue` inside the caller's open transaction; the caller commits. Takes the driver's
-        connection, or one of SQLAlchemy (Connection, Session) or Django that wraps it."""
+        """`enqueue` inside the caller's open transaction; the caller commits."""
         ...
 
     async def enqueue_in_async(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
-        """The same for the driver's async connection, or an AsyncConnection or AsyncSession of SQLAlchemy."""
+        """The same; also for an async connection."""
+        ...
+
+    def close_transactions(self) -> None:
+        """Let go of the connections that are kept for `transaction`. Part of `close`; may be called twice."""
+        ...
+
+    def still_open(self, connection: Any) -> Callable[[], bool] | None:
+        """After `enqueue_in`, with its connection: a question that any thread may ask, without I/O,
+        whether that transaction is still open: once it is not, a hint is in place. None where
+        others see a commit without one."""
         ...
 
 
@@ -335,5 +355,5 @@ class Reader(Protocol):
     async def stats(self, *, now: int | None = None) -> Stats: ...
 
 
-class ReadableStore(Store, Declared, Reader, Protocol):
+class ReadableStore(Store, Declared, Transactions, Reader, Protocol):
     """What `_app.py` holds: everything."""

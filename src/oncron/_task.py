@@ -25,6 +25,7 @@ from oncron._json import dumps, type_name
 from oncron._lifecycle import Backoff, cut, default_backoff
 from oncron._model import EnqueueResult, NewRun, new_run_id
 from oncron._run import Desk, Run
+from oncron._transaction import EffectsDesk
 from oncron.backoff import Backoff as Rule
 from oncron.errors import DefinitionError, InvalidArguments, InvalidOption
 
@@ -34,13 +35,21 @@ P = ParamSpec("P")
 R = TypeVar("R", default=Any)
 
 
-class TaskDesk(Desk, Protocol):
+class TaskDesk(Desk, EffectsDesk, Protocol):
     """What tasks need from the app that they belong to."""
 
     state: Any
 
     def write(self, runs: Sequence[NewRun]) -> concurrent.futures.Future[list[EnqueueResult]]:
         """Enqueue; when it is done, the runs are in the store. Raises Stopped."""
+        ...
+
+    def write_in(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+        """Enqueue inside the transaction of a caller's connection. Raises Stopped, StoreError, DefinitionError."""
+        ...
+
+    async def write_in_async(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+        """The same; also for async connections."""
         ...
 
 
@@ -164,18 +173,22 @@ class Task(Generic[P, R]):
         self.parameters = parameters
         self._desk = desk
         self.timing = Timing()
+        self.connection: Any = None
+        """Of the caller's, whose transaction the runs join."""
         functools.update_wrapper(self, fn)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """A run with these arguments, in the store when this returns. If an open run has its unique key,
         that one, with `is_new` False. Raises InvalidArguments before anything is written, Stopped, StoreError."""
-        results = await asyncio.wrap_future(self._desk.write([self._new_run(args, kwargs)]))
-        return self._run(results[0])
+        return self._run((await self._write([self._new_run(args, kwargs)]))[0])
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """`enqueue` for code that is not async. Raises DefinitionError on an event loop's thread."""
         refuse_on_loop(f"{self.name}.enqueue_sync()", f"await {self.name}.enqueue(...)")
-        return self._run(self._desk.write([self._new_run(args, kwargs)]).result()[0])
+        new = self._new_run(args, kwargs)
+        if self.connection is not None:
+            return self._run(self._desk.write_in(self.connection, [new])[0])
+        return self._run(self._desk.write([new]).result()[0])
 
     async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Run[R]]:
         """A run for each mapping of arguments, in one round trip. All are checked first: if one does not
@@ -188,15 +201,19 @@ class Task(Generic[P, R]):
                 raise InvalidArguments(f"item {i}: {error}", path=error.path) from None
         if not runs:
             return []
-        return [self._run(result) for result in await asyncio.wrap_future(self._desk.write(runs))]
+        return [self._run(result) for result in await self._write(runs)]
 
     def options(self, **options: Unpack[check.CallOptions]) -> Self:
         """This task with other options for the calls made through the answer: `delay` or `at`, `unique`,
-        `queue`, `priority`, `retries`, `timeout`. None leaves an option as it is."""
+        `queue`, `priority`, `retries`, `timeout`. None leaves an option as it is.
+
+        With `connection` (the driver's, SQLAlchemy's or Django's, sync or async, on the store's database) the
+        runs are written inside its open transaction: they exist if, and only if, the caller commits."""
         given = call_options(options, f"task {self.name!r}.options()")
         other = copy.copy(self)
         other.settings = self.settings.merged(given)
         other.timing = Timing.of(given) if given.keys() & {"delay", "at"} else self.timing
+        other.connection = given.get("connection", self.connection)
         return other
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R | Coroutine[Any, Any, R]:
@@ -211,6 +228,11 @@ class Task(Generic[P, R]):
     def new_run(self, values: Mapping[str, Any]) -> NewRun:
         """The run of arguments by name, checked, not yet written. Raises InvalidArguments."""
         return new_run(self.name, self.parameters.encode(values), self.settings, self.timing, values)
+
+    async def _write(self, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+        if self.connection is not None:
+            return await self._desk.write_in_async(self.connection, runs)
+        return await asyncio.wrap_future(self._desk.write(runs))
 
     def _run(self, result: EnqueueResult) -> Run[R]:
         return Run(result.run, self._desk, is_new=result.is_new)
@@ -303,7 +325,7 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
 
     def prepare(execution: Execution) -> Callable[[], Any]:
         args = task.parameters.decode(execution.run.args)
-        ctx = RunContext(execution, args, desk.state)
+        ctx = RunContext(execution, args, desk.state, desk)
         call = functools.partial(fn, ctx, **args) if task.parameters.takes_context else functools.partial(fn, **args)
         if on_loop:
             return functools.partial(within_async, ctx, call)

@@ -26,7 +26,7 @@ from oncron._engine.spec import Settings, TaskSpec
 from oncron._engine.worker import Worker
 from oncron._events import Event, Observer
 from oncron._model import Definition, Poll, RunRecord, WorkerRecord, new_id
-from oncron._store import ReadableStore
+from oncron._store import ReadableStore, Transactions
 from oncron.errors import AlreadyRunning, StoreError, StoreUnavailable
 
 log = logging.getLogger("oncron.engine")
@@ -36,6 +36,8 @@ _RESTART_FIRST = 50_000
 _RESTART_CAP = 5 * limits.SECOND
 _HINT_GAP = 20_000
 """Hints closer together than this cost one poll."""
+_LOOK_FIRST, _LOOK_CAP, _LOOK_UNTIL = 5_000, limits.SECOND // 4, 60 * limits.SECOND
+"""How often, and how long, a caller's open transaction is looked at."""
 _CLEAN_UP_WITHIN = 700_000
 """How long tasks that were cancelled at the end of a stop may take to clean up: a process that was told
 to leave is gone within a second of its limit."""
@@ -63,6 +65,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_lock = threading.Lock()
         self._door: Door | None = None
+        self._apart: ReadableStore | None = None
         self._opening: asyncio.Lock | None = None
         self._replica: _Replica | None = None
         self._hurry = False
@@ -92,6 +95,14 @@ class Engine:
 
         return self._submit(go())
 
+    @property
+    def transactions(self) -> Transactions:
+        """For transactions on other threads and loops than the engine's: a store of its own, never opened."""
+        with self._thread_lock:
+            if self._apart is None:
+                self._apart = self._make_store()
+            return self._apart
+
     async def _ready(self) -> Door:
         """The open store. The first caller opens and migrates it, the others wait for that."""
         if self._opening is None:
@@ -117,6 +128,9 @@ class Engine:
         """The store is closed and the thread ends. Further use opens anew."""
         with self._thread_lock:
             loop, self._loop = self._loop, None
+            apart, self._apart = self._apart, None
+        if apart is not None:
+            apart.close_transactions()
         if loop is None:
             return
         with contextlib.suppress(Exception):
@@ -191,6 +205,21 @@ class Engine:
         """Something was written that this replica and the others may want to look at."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._hint)
+
+    def hint_after(self, still_open: Callable[[], bool]) -> None:
+        """`hint` once a caller's transaction has ended, if that is soon."""
+        self._submit(self._hint_after(still_open))
+
+    async def _hint_after(self, still_open: Callable[[], bool]) -> None:
+        pause, until = _LOOK_FIRST, boot_us() + _LOOK_UNTIL
+        while still_open():
+            if boot_us() > until:
+                return
+            await sleep_us(pause)
+            pause = min(2 * pause, _LOOK_CAP)
+        with contextlib.suppress(StoreError):
+            await self._ready()
+            self._hint()
 
     def _hint(self) -> None:
         if self._replica is not None and self.running:

@@ -15,7 +15,7 @@ from oncron._engine.blocking import Threads
 from oncron._engine.processes import End, Killed, NotBegun, ProcessDied, Processes
 from oncron._engine.spec import Execution, TaskSpec
 from oncron._engine.verdict import verdict, was_cancelled
-from oncron._lifecycle import error_text, judge, released, succeeded, timed_out
+from oncron._lifecycle import error_text, judge, released, succeeded, timed_out, with_reports
 from oncron._model import Outcome, OutcomeKind, RunRecord
 from oncron.errors import InvalidArguments, LeaseLost
 
@@ -207,19 +207,8 @@ class Executor:
     def _with_reports(self, execution: Execution, outcome: Outcome) -> Outcome:
         """The end carries what the last heartbeat did not, and the outbox if it is a success."""
         with execution.lock:
-            return Outcome(
-                run_id=outcome.run_id,
-                token=outcome.token,
-                kind=outcome.kind,
-                result=outcome.result,
-                error=outcome.error,
-                reason=outcome.reason,
-                delay=outcome.delay,
-                retry_delay=outcome.retry_delay,
-                spend_attempt=outcome.spend_attempt,
-                progress=execution.progress,
-                checkpoint=execution.checkpoint,
-                enqueue=tuple(execution.outbox) if outcome.kind is OutcomeKind.SUCCEEDED else (),
+            return with_reports(
+                outcome, progress=execution.progress, checkpoint=execution.checkpoint, enqueue=execution.outbox
             )
 
 

@@ -84,6 +84,13 @@ class Execution:
     reported: bool = True
     """Whether progress and checkpoint travelled already."""
     outbox: list[NewRun] = field(default_factory=list[NewRun])
+    transaction: Literal["open", "ending", "ended"] | None = None
+    """How far the task's `ctx.transaction()` is: once it is ending, the run's end may be on record. None: not used."""
+
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the task ends its run itself: then the store, asked by the run's finish, says what became of it."""
+        return self.transaction in ("ending", "ended")
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """End now. A lost lease overrides any other reason: nothing may be recorded then."""

@@ -200,6 +200,8 @@ class Worker:
         execution = self.executions.get(run_id)
         if execution is None or execution.run.token != token or execution.stop_reason == "lease lost":
             return
+        if execution.may_have_ended:
+            return  # by its own transaction, which fails if the lease is lost indeed
         if (run_id, token) in self._outcomes:
             return  # it has ended here: its finish overtook this answer, or will be told that it came too late
         self._say("lease.lost", schedule=execution.run.schedule, run=run_id)
@@ -308,7 +310,9 @@ class Worker:
             self._let_go(execution)
             result = by_id.get(outcome.run_id)
             if result is not None:
-                freed = freed or result.freed or self._is_limited(execution.run.task)
+                # Who was told of the places that a repeated end has freed is unknown.
+                repeated = result.status is FinishStatus.REPEATED
+                freed = freed or result.freed or repeated or self._is_limited(execution.run.task)
                 self._tell(execution, outcome, result)
                 self.due_at(result.due_at if result.state is RunState.PENDING else None)
         if freed:

@@ -137,7 +137,7 @@ async def test_a_run_may_be_due_at_an_instant(add: Any) -> None:
         ({"at": datetime(2099, 1, 1)}, "naive datetime"),
         ({"delay": -1}, "not negative"),
         ({"delay": 1, "at": datetime(2099, 1, 1, tzinfo=UTC)}, "give one"),
-        ({"connection": None}, "unknown option 'connection'"),
+        ({"executor": "thread"}, "unknown option 'executor'"),
     ],
 )
 def test_an_option_that_a_call_cannot_have_is_refused(add: Any, options: dict[str, Any], says: str) -> None:

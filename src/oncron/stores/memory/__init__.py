@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from oncron import _clock
+from oncron.stores._no_transactions import NoTransactions
 from oncron.stores.memory.bell import Bell
 from oncron.stores.memory.reads import Reads
 from oncron.stores.memory.runs import Runs
@@ -18,7 +19,7 @@ from oncron.stores.memory.schedules import Schedules
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Schedules, Runs, Reads):
+class MemoryStore(Schedules, Runs, Reads, NoTransactions):
     """A store for one process: gone with it. Several apps, loops and threads may share one instance.
 
     `clock` gives microseconds (this machine's wall clock by default); a step backwards is ignored.

@@ -11,11 +11,12 @@ from psycopg import AsyncConnection, waiting
 from psycopg.abc import Buffer, PQGen
 from psycopg.adapt import Loader
 from psycopg.pq import Escaping
+from psycopg.pq.abc import PGconn
 
 from oncron.stores.postgres._address import Address
 
 
-class _Line(AsyncConnection[tuple[Any, ...]]):
+class Line(AsyncConnection[tuple[Any, ...]]):
     """A psycopg connection that lets go at once when its caller is cancelled. psycopg would ask the
     server to cancel and wait for the answer, seconds on a dead network; here the connection is closed."""
 
@@ -23,17 +24,27 @@ class _Line(AsyncConnection[tuple[Any, ...]]):
         return await waiting.wait_async(gen, self.pgconn.socket, interval=interval)
 
 
-class _Raw(Loader):
+class Raw(Loader):
     """JSON as it came: msgspec reads it into records."""
 
     def load(self, data: Buffer) -> bytes:
         return bytes(data)
 
 
+def literal(pgconn: PGconn, value: str | bytes | int | None) -> bytes:
+    """The value as an SQL literal."""
+    if value is None:
+        return b"null"
+    if isinstance(value, int):
+        return b"%d" % value
+    raw = value if isinstance(value, bytes) else value.encode()
+    return bytes(Escaping(pgconn).escape_literal(raw))
+
+
 class Connection:
     """Never used again once something went wrong with it: `discard` it."""
 
-    def __init__(self, line: _Line, generation: int) -> None:
+    def __init__(self, line: Line, generation: int) -> None:
         self._line = line
         self._poll = select.poll()
         self._poll.register(line.pgconn.socket, select.POLLIN | select.POLLHUP)
@@ -44,18 +55,13 @@ class Connection:
     @classmethod
     async def open(cls, address: Address, generation: int = 0) -> Connection:
         """Raises psycopg.Error. The caller bounds the time."""
-        line = await _Line.connect(**address.parameters, autocommit=True, prepare_threshold=None)
-        line.adapters.register_loader("json", _Raw)
+        line = await Line.connect(**address.parameters, autocommit=True, prepare_threshold=None)
+        line.adapters.register_loader("json", Raw)
         return cls(line, generation)
 
     def literal(self, value: str | bytes | int | None) -> bytes:
         """The value as an SQL literal."""
-        if value is None:
-            return b"null"
-        if isinstance(value, int):
-            return b"%d" % value
-        raw = value if isinstance(value, bytes) else value.encode()
-        return bytes(Escaping(self._line.pgconn).escape_literal(raw))
+        return literal(self._line.pgconn, value)
 
     async def send(self, message: bytes, *, until: float) -> list[tuple[Any, ...]]:
         """Run the statements of `message`, in one round trip; the rows of those that have rows.

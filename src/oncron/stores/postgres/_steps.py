@@ -36,7 +36,7 @@ from oncron._model import (
     ScheduleRecord,
     Status,
 )
-from oncron.errors import InvalidOption
+from oncron.errors import InvalidOption, NotFound
 from oncron.stores.postgres._wire import encode
 
 is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
@@ -269,8 +269,16 @@ class _Enqueued(msgspec.Struct):
 
 _enqueued = msgspec.json.Decoder(_Enqueued).decode
 
+ENQUEUE_BYTES = 8 * 1024 * 1024
+"""Arguments in one statement of `enqueue`."""
 
-def sized(runs: Sequence[NewRun], size: int) -> Iterator[Sequence[NewRun]]:
+
+def named(runs: Sequence[NewRun]) -> bytes:
+    """The schedules whose place is judged."""
+    return encode(sorted({new.schedule for new in runs if new.schedule is not None}))
+
+
+def sized(runs: Sequence[NewRun], size: int = ENQUEUE_BYTES) -> Iterator[Sequence[NewRun]]:
     """The runs in pieces of at most `size` bytes of arguments, or one run."""
     start = total = 0
     for place, new in enumerate(runs):
@@ -288,11 +296,11 @@ def new_runs(chunk: Sequence[NewRun]) -> bytes:
     return encode(chunk)
 
 
-def enqueued(chunk: Sequence[NewRun], answer: bytes) -> list[EnqueueResult] | str:
-    """The results, or the name of a schedule that does not exist."""
+def enqueued(chunk: Sequence[NewRun], answer: bytes) -> list[EnqueueResult]:
+    """Raises NotFound for a schedule that does not exist."""
     done = _enqueued(answer)
     if done.missing is not None:
-        return done.missing
+        raise NotFound(f"schedule {done.missing!r} does not exist: declare it before a run of it is asked for")
     odd = {entry.place - 1: entry for entry in done.odd}
     return [
         EnqueueResult(run=odd[place].run, is_new=odd[place].is_new, occupied=odd[place].occupied)

@@ -9,6 +9,19 @@ set local statement_timeout = {timeout};
 select {schema}.{function}({arguments});
 commit
 
+-- name: step.inside
+-- The same inside a transaction that the caller began and will commit.
+select {schema}.{function}({arguments})
+
+-- name: step.last
+-- The same as the last statement before the commit, in a transaction of ours: it waits for no lock for long.
+set local statement_timeout = {timeout};
+select {schema}.{function}({arguments})
+
+-- name: transaction.begin
+-- The server ends the session of a task that is stopped or lost in the middle: its locks go with it.
+set local idle_in_transaction_session_timeout = {idle}
+
 -- name: probe
 -- What kind of server this is, and which backend: behind a pooler it is not the one that answered at first.
 select pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('server_version_num'),
@@ -31,6 +44,10 @@ select 1
 -- name: schema.installed
 -- Whether the namespace has a schema, and a store in it.
 select to_regnamespace({name}) is not null, to_regclass({name} || '.meta') is not null
+
+-- name: schema.identity
+-- Which store the schema belongs to: the same in every connection to its database.
+select id::text from {schema}.meta
 
 -- name: schema.version
 select major, minor, functions from {schema}.meta

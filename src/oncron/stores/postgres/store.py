@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -39,9 +40,11 @@ from oncron.errors import InvalidOption, NotFound, StoreError, StoreUnavailable,
 from oncron.stores import _sql
 from oncron.stores.postgres import _errors, _steps, _wire
 from oncron.stores.postgres._address import Address
+from oncron.stores.postgres._apart import Apart
 from oncron.stores.postgres._pool import Pool, connected
 from oncron.stores.postgres._reads import Reads
 from oncron.stores.postgres._schema import PACKAGE, Schema
+from oncron.stores.postgres._transactions import InTransactions
 from oncron.stores.postgres._wakeups import Listener
 
 log = logging.getLogger("oncron.stores.postgres")
@@ -51,13 +54,11 @@ FIRE_LANES = 2
 """Connections kept for `fire`: a herd goes out on both, on disjoint chunks."""
 CHUNK = 500
 """Plans, or changes, in one transaction: the first runs need not wait for the last."""
-ENQUEUE_BYTES = 8 * 1024 * 1024
-"""Arguments in one transaction of `enqueue`."""
 ATTEMPTS = 4
 """Of a step that PostgreSQL broke off to end a deadlock: nothing was written."""
 
 
-class PostgresStore(Reads):
+class PostgresStore(Reads, InTransactions):
     """Replicas meet in one schema of a PostgreSQL database (13 or newer).
 
     `namespace` is the schema's name. `listen_url` is a direct way to the server for LISTEN, if `url`
@@ -80,6 +81,9 @@ class PostgresStore(Reads):
         self._listener = Listener(listen_address, self._queries, self._quoted)
         self._hinting = False
         self._hint_again = False
+        self._apart = Apart(self._address)
+        self._identity: str | None = None
+        self._met: weakref.WeakSet[Any] = weakref.WeakSet()
         self.url = self._address.shown
 
     def __repr__(self) -> str:
@@ -114,6 +118,7 @@ class PostgresStore(Reads):
             )  # fmt: skip
 
     async def close(self) -> None:
+        self.close_transactions()
         await self.reset()
 
     async def reset(self) -> None:
@@ -184,12 +189,9 @@ class PostgresStore(Reads):
 
     async def enqueue(self, runs: Sequence[NewRun], *, now: int | None = None) -> list[EnqueueResult]:
         results: list[EnqueueResult] = []
-        named = _wire.encode(sorted({run.schedule for run in runs if run.schedule is not None}))
-        for chunk in _steps.sized(runs, ENQUEUE_BYTES):
-            answer = _steps.enqueued(chunk, await self._step("enqueue", _steps.new_runs(chunk), named, now))
-            if isinstance(answer, str):
-                raise NotFound(f"schedule {answer!r} does not exist: declare it before a run of it is asked for")
-            results += answer
+        named = _steps.named(runs)
+        for chunk in _steps.sized(runs):
+            results += _steps.enqueued(chunk, await self._step("enqueue", _steps.new_runs(chunk), named, now))
         return results
 
     async def claim(self, spec: ClaimSpec, *, now: int | None = None) -> Claimed:

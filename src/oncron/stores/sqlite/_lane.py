@@ -17,19 +17,21 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+
+from typing_extensions import TypeVar
 
 from oncron._clock import SECOND, boot_us
 from oncron.errors import StoreUnavailable, StoreUnsafe
 from oncron.stores.sqlite._errors import is_busy, translated
 
 T = TypeVar("T")
+C = TypeVar("C", bound=sqlite3.Connection, default=sqlite3.Connection)
 
 _OPS_PER_LOOK = 20_000
 """Virtual machine steps between two looks at the deadline: some milliseconds."""
 _TIDY_EVERY = 1000
 """Changed rows between two checkpoints."""
-_TURN = (200, 1200)
+TURN = (200, 1200)
 """Microseconds between two tries for the write lock. It does not grow: whoever waits longest
 has the same chance as the others, where SQLite's own handler starves them."""
 
@@ -152,10 +154,10 @@ class Lane:
                 "there now. Stop all replicas before the file is exchanged"
             )
         if self._connection is None:
-            connection = _connect(self.path)
+            connection = connect(self.path)
             connection.set_progress_handler(self._is_over, _OPS_PER_LOOK)
             try:
-                self.until_free(lambda: _prepare(connection, self.path))
+                self.until_free(lambda: prepare(connection, self.path))
             except BaseException:
                 connection.close()
                 raise
@@ -175,7 +177,7 @@ class Lane:
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or self._deadline.is_past():
                     raise
-            self._gone.wait(random.randint(*_TURN) / SECOND)
+            self._gone.wait(random.randint(*TURN) / SECOND)
 
     def roll_back(self, connection: sqlite3.Connection) -> None:
         """End the transaction without a trace, whatever state the connection is in."""
@@ -212,7 +214,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, kind: type[C] = sqlite3.Connection) -> C:
+    """A connection that commits each statement by itself and waits for no lock. Raises StoreUnsafe where a
+    connection would not be safe, sqlite3.Error."""
     if path in _open_at_fork:
         raise StoreUnsafe(
             f"SQLite file {path}: this process was forked while a call on the file was in flight, and shares its "
@@ -220,10 +224,13 @@ def _connect(path: Path) -> sqlite3.Connection:
         )
     if sqlite3.sqlite_version_info < (3, 35):
         raise StoreUnsafe(f"SQLite {sqlite3.sqlite_version} is too old: oncron needs 3.35 or newer")
-    return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+    return sqlite3.connect(
+        path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256, factory=kind
+    )
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Durable, in write-ahead mode. Raises StoreUnsafe, sqlite3.Error (busy among them)."""
     mode = connection.execute("pragma journal_mode").fetchone()[0]
     if mode != "wal":
         mode = connection.execute("pragma journal_mode = wal").fetchone()[0]

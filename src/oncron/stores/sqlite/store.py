@@ -25,6 +25,7 @@ from oncron.stores.sqlite import (
 )
 from oncron.stores.sqlite._lane import Lane
 from oncron.stores.sqlite._step import Step, statements, store_now
+from oncron.stores.sqlite._transactions import InTransactions
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ _inherited: list[Lane] = []
 here, and with it the parent's locks."""
 
 
-class SQLiteStore:
+class SQLiteStore(InTransactions):
     """A store in a file. `path_or_url` is a path, `sqlite:///relative.db` or `sqlite:////absolute.db`;
     `namespace` begins the names of the tables, so that several apps may share the file.
 
