@@ -1,0 +1,34 @@
+"""Functions for worker processes, which import them from here."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from oncron import RunContext
+
+
+def count_primes(below: int) -> int:
+    return sum(all(n % d for d in range(2, int(n**0.5) + 1)) for n in range(2, below))
+
+
+def match_for_ever() -> None:
+    """A pattern that takes longer than the universe has; no other thread of the process gets to run."""
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def crash_once(ctx: RunContext) -> str:
+    if ctx.attempt == 1:
+        os.abort()
+    return f"attempt {ctx.attempt}"
+
+
+def resume(ctx: RunContext) -> list[int]:
+    done: list[int] = ctx.last_checkpoint or []
+    for page in range(len(done), 4):
+        if page == 2 and ctx.attempt == 1:
+            os._exit(1)
+        done.append(page)
+        ctx.checkpoint(done)
+        ctx.progress(page + 1, 4)
+    return done
