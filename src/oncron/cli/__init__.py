@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "explain": ("explain", "Say an expression in words, with its next instants."),
         "check": ("check", "List what a target declares, and what may surprise."),
         "plan": ("plan", "Say what a deploy of a target would change in its store."),
+        "doctor": ("doctor", "Check a live store: what stands still, what is wrong, what to do."),
         "migrate": ("act", "Create or upgrade the store's schema."),
     },
 }

@@ -53,6 +53,10 @@ class Target:
     def concurrency(self) -> int:
         return _inside(self.app)._settings.concurrency
 
+    @property
+    def lease_for(self) -> int:
+        return _inside(self.app)._settings.lease_for
+
     def now_us(self) -> int:
         """The store's clock; the machine's until the store was asked."""
         return _inside(self.app)._life.engine.now_us()
