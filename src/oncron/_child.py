@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import faulthandler
 import functools
-import logging
 import os
 import queue
 import select
@@ -31,6 +30,7 @@ from oncron._arguments import Parameters
 from oncron._clock import SECOND, boot_us
 from oncron._context import RunContext, within
 from oncron._engine import wire
+from oncron._engine.logform import log_as
 from oncron._engine.spec import Execution
 from oncron._importable import load
 from oncron._task import Task, is_async, result_text
@@ -114,8 +114,7 @@ class _Process:
         for target in prepare.targets:
             with contextlib.suppress(BaseException):  # the run that needs it will tell
                 self._find(target)
-        if prepare.log_level is not None and not logging.root.handlers:
-            logging.basicConfig(level=prepare.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        log_as(prepare.log_form)
 
     def _find(self, target: wire.Target) -> tuple[Callable[..., Any], Parameters]:
         """Raises InvalidTask, and what the user's module raises while it is imported."""

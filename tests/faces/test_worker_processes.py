@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -203,18 +204,45 @@ def test_a_process_does_not_go_on_without_a_lease_while_its_replica_is_stopped(s
     assert worker.ends(within=10), "lease_for is two seconds"
 
 
-def test_a_process_logs_where_its_replica_does_not(start: Start) -> None:
+def test_a_process_logs_as_its_replica_does(start: Start) -> None:
     process = start(
         """
         @app.task(executor="process")
         def job(ctx: RunContext):
             ctx.log.info("working")
-            logging.getLogger("shop").warning("careful")
         if __name__ == "__main__":
+            logging.root.handlers[0].setFormatter(logging.Formatter("SHOP %(levelname)s %(run)s: %(message)s"))
+            logging.getLogger("oncron").propagate = False
+            logging.getLogger("oncron.task").propagate = True
             with app:
-                app.sync(job.enqueue_sync().wait(20))
+                say(job.enqueue_sync().id)
+                app.sync(app.sync(app.runs())[0].wait(20))
+        else:
+            logging.root.handlers.clear()
         """
     )
+    run = process.next_line()
     assert process.ends(within=30)[0] == 0
-    assert "oncron.task:working" in process.errors()
-    assert "careful" in process.errors()
+    assert f"SHOP INFO {run}: working\n" in process.errors()
+
+
+def test_so_it_does_under_the_command_line(start: Start) -> None:
+    process = start(
+        """
+        @app.task(executor="process")
+        def job(ctx: RunContext):
+            ctx.log.info("working")
+        @app.on("run.succeeded")
+        def tell(event):
+            say("done")
+        @app.on("worker.started")
+        def begin(event):
+            job.enqueue_sync()
+        """,
+        *("-m", "oncron", "run", "jobs:app", "--log-format", "json"),
+    )
+    process.hear("done")
+    process.tell(signal.SIGTERM)
+    assert process.ends(within=15)[0] == 0
+    (line,) = [line for line in process.errors().splitlines() if '"working"' in line]
+    assert {"level": "info", "logger": "oncron.task", "task": "job", "attempt": 1}.items() <= json.loads(line).items()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from oncron import _defaults as limits
 from oncron._clock import boot_us
 from oncron._engine import wire
+from oncron._engine.logform import log_form
 from oncron._engine.process import Process
 from oncron._engine.spec import Execution, TaskSpec
 
@@ -119,12 +120,11 @@ class Processes:
         return self._start(), True
 
     def _start(self) -> Process:
-        root = logging.getLogger()
         prepare = wire.Prepare(
             path=tuple(sys.path),
             argv=tuple(sys.argv),
             targets=self._targets,
-            log_level=root.level if root.handlers else None,
+            log_form=log_form(),
         )
         process = Process(self._ended)
         self._all.add(process)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from oncron._clock import delta_us
+from oncron._engine.logform import LogForm
 from oncron._lifecycle import GiveUp, RetryIn, Skip, cut, error_text
 from oncron._model import NewRun, RunRecord
 
@@ -44,8 +45,7 @@ class Prepare(Message, frozen=True, kw_only=True):
     path: tuple[str, ...]
     argv: tuple[str, ...]
     targets: tuple[Target, ...]
-    log_level: int | None = None
-    """Of the root logger, if it has handlers in the replica."""
+    log_form: LogForm | None = None
 
 
 class Begin(Message, frozen=True, kw_only=True):
