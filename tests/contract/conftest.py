@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from oncron._store import ReadableStore
 from oncron.stores.memory import MemoryStore
+from tests.contract.effects import Effects, effects_of
 from tests.contract.race import Racers
 
 KINDS = ("memory", "sqlite", "postgres")
@@ -83,3 +85,32 @@ async def racers(connect: Connect, store: ReadableStore) -> AsyncIterator[Racers
     """Four sessions on threads of their own."""
     async with Racers(connect, sessions=4) as racers:
         yield racers
+
+
+def _kind_of(request: pytest.FixtureRequest) -> str:
+    return request.node.callspec.params["connect"]
+
+
+@pytest.fixture
+def effects(request: pytest.FixtureRequest, tmp_path: Path, store: ReadableStore) -> Effects:
+    """A table of the user's beside the store's."""
+    return effects_of(_kind_of(request), tmp_path, lambda: request.getfixturevalue("postgres_shared_url"))
+
+
+@pytest.fixture
+def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Effects:
+    """The same in another file or database, which holds a store of the same namespace too."""
+    kind, directory = _kind_of(request), tmp_path / "elsewhere"
+    directory.mkdir()
+    other = effects_of(kind, directory, lambda: request.getfixturevalue("postgres_url"))
+    asyncio.run(_migrated(other))
+    return other
+
+
+async def _migrated(there: Effects) -> None:
+    from oncron.stores.postgres import PostgresStore
+    from oncron.stores.sqlite import SQLiteStore
+
+    store = SQLiteStore(there.place) if there.kind == "sqlite" else PostgresStore(there.place, namespace="contract")
+    await store.migrate()
+    await store.close()
