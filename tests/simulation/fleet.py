@@ -54,7 +54,7 @@ class Replica:
         self.engine._loop = fleet.loop
         self.engine.worker_id = self.process.name
         self.up = True
-        fleet.loop.in_process(self.process, self._keep_up())
+        fleet.loop.in_process(self.process, self._keep_up()).add_done_callback(self._has_started)
 
     async def _keep_up(self) -> None:
         """What an init system does: start again until it works."""
@@ -65,6 +65,10 @@ class Replica:
                 await passes(1)
             else:
                 return
+
+    def _has_started(self, starting: asyncio.Task[None]) -> None:
+        if not starting.cancelled() and (error := starting.exception()) is not None:
+            self.fleet.oracle.violations.append(f"{self.process.name} could not start: {error!r}")
 
     def kill(self) -> None:
         self.up = False
@@ -115,6 +119,7 @@ class Fleet:
         self.weather = weather or Weather()
         self.skews = skews
         self.oracle = Oracle(lambda: loop.now_us)
+        loop.hears = lambda text: self.oracle.say("asyncio", text)
         self.store = store(self.oracle, lambda: loop.now_us)
         self.settings = Settings(concurrency=concurrency, lease_for=lease_for, stop_within=stop_within, queues=queues)
         self.max_running = max_running or {}
@@ -274,7 +279,6 @@ def fleet_in_virtual_time(seed: int = 0, **options: Any) -> Iterator[Fleet]:
             finally:
                 fleet.over = True
             fleet.oracle.violations += [f"logged: {text}" for text in errors.found]
-            fleet.oracle.violations += [f"asyncio: {text}" for text in loop.complaints]
     finally:
         logger.removeHandler(errors)
         logger.propagate = quiet

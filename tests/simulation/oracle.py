@@ -6,6 +6,7 @@ replica that is. What it finds is in `violations`, worst first to know: the firs
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ class Line:
 class Oracle:
     now: Callable[[], int]
     violations: list[str] = field(default_factory=list[str])
+    alarm: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at the first violation: the story need not go on."""
     steps: int = 0
     lines: list[Line] = field(default_factory=list[Line])
     ticks_made: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
@@ -73,6 +76,7 @@ class Oracle:
 
     def say(self, guarantee: str, what: str) -> None:
         self.violations.append(f"{guarantee} at {self.now() / SECOND:.6f}: {what}")
+        self.alarm.set()
 
     # --- the ledger -------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def play(
     story = Story(seed, minutes=minutes, calm=calm)
     try:
         with fleet_in_virtual_time(seed, store=store, **story.options) as fleet:
-            fleet.loop.run_until_complete(story.told(fleet))
+            fleet.loop.run_until_complete(story.told_until_alarm(fleet))
         fleet.oracle.verdict(fleet.store)
     except Violation as violation:
         raise Violation(f"seed {seed}: {violation}") from None
@@ -117,12 +118,19 @@ class Story:
 
     # --- the plot ---------------------------------------------------------------------
 
+    async def told_until_alarm(self, fleet: Fleet) -> None:
+        telling = asyncio.ensure_future(self.told(fleet))
+        alarm = asyncio.ensure_future(fleet.oracle.alarm.wait())
+        await asyncio.wait({telling, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        if telling.done():
+            telling.result()
+
     async def told(self, fleet: Fleet) -> None:
         self.fleet = fleet
         fleet.definitions = self.definitions
         fleet.boot()
         end = fleet.loop.now_us + round(self.length * 60 * SECOND)
-        while fleet.loop.now_us < end and not fleet.oracle.violations:
+        while fleet.loop.now_us < end:
             await passes(self.chance.expovariate(1 / 5))
             if not self.calm and self.chance.random() < 0.5:
                 self._misfortune(self.chance.choice(fleet.replicas))

@@ -31,7 +31,7 @@ from tests.simulation.test_fleet import after_an_outage, after_late_answers, aft
 class NoCompare(WatchedStore):
     """`fire` sets without comparing."""
 
-    def _is_as_planned(self, row: ScheduleRecord, plan: FirePlan) -> bool:
+    def _is_as_planned(self, *_seen: Any) -> bool:
         return True
 
 
@@ -83,7 +83,7 @@ class NoGaps(WatchedStore):
 class NoPlace(WatchedStore):
     """Occupancy is judged, and the verdict forgotten."""
 
-    def _enter(self, schedule: ScheduleRecord, *, catchup: bool = False) -> occupancy.Verdict:
+    def _enter(self, *_seen: Any, **_options: Any) -> occupancy.Verdict:
         return occupancy.Verdict()
 
 

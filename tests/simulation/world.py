@@ -82,12 +82,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._busy = 0
         self.outside = contextvars.Context()
         """Where servers run: no process, so that nobody's death stops them."""
-        self.complaints: list[str] = []
+        self.hears: Callable[[str], None] = lambda _text: None
+        """Told what no handler caught."""
         self.set_exception_handler(self._complain)
         self.set_task_factory(_task)
 
     def _complain(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
+        self.hears(f"{context.get('message')}: {context.get('exception')!r}")
 
     def time(self) -> float:
         return (self.now_us - START) / SECOND
