@@ -91,10 +91,10 @@ class Door:
                 f"{self.store.url} did not answer within {deadline / 1_000_000:g} s; "
                 "check that the server runs and that nothing holds its locks"
             )
-            await self._failed(error)
+            await self._failed(error, sent)
             raise error from None
         except StoreError as error:
-            await self._failed(error)
+            await self._failed(error, sent)
             raise
         now = getattr(answer, "now", None)
         self._answered(sent, now if isinstance(now, int) else None)
@@ -138,10 +138,10 @@ class Door:
             self.answers.set()
             self._on_change(True, "")
 
-    async def _failed(self, error: StoreError) -> None:
+    async def _failed(self, error: StoreError, sent: int) -> None:
         if isinstance(error, StoreUnavailable):
             await self.store.reset()
-        if self.up:
+        if self.up and sent >= self.last_contact:  # not what was asked before others were answered
             self.up = False
             self.answers.clear()
             self._on_change(False, str(error))
