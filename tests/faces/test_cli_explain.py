@@ -39,6 +39,13 @@ def test_the_text_that_show_prints_is_understood(oncron):
     assert "clock changes do not touch it" in oncron("explain", "every(minutes=5)").out
 
 
+def test_it_shows_ten_instants_and_says_so_if_the_clocks_never_change(oncron):
+    told = oncron("explain", "45 1 * * *", "--timezone", "Asia/Tokyo").out
+    assert told.count(" 01:45:00+09:00") == 10
+    assert "The clocks of Asia/Tokyo do not change in the coming 3 years." in told
+    assert "The clocks of UTC do not change" in oncron("explain", "0 3 * * *").out
+
+
 GONE, TWICE = "02:30 does not exist that day", "02:30 comes twice"
 EFFECTS = [
     (cron("30 2 * * *"), [f"{GONE}: runs at 03:00", f"{TWICE}: runs the first time only"]),

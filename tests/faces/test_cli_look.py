@@ -155,3 +155,36 @@ def test_check_names_crowds_at_one_instant(oncron, tmp_path, monkeypatch):
     assert "12 schedules tick at" in told.out
     assert "00:00:00Z (tenant-0, tenant-1, tenant-10, ...)" in told.out
     assert oncron("check", "crowd", "--json").json["warnings"] == 1
+
+
+def test_check_warns_of_a_next_tick_that_is_years_away(oncron, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rare.py").write_text(
+        "from datetime import *\nfrom oncron import *\napp = Oncron('memory://')\n"
+        "@app.task(timeout=1)\ndef fn() -> None: ...\n"
+        "app.add_schedule('never-soon', once(datetime(2099, 1, 1, tzinfo=UTC)), fn)\n"
+        "app.add_schedule('often', every(hours=1), fn)\n"
+    )
+    told = oncron("check", "rare").out
+    assert "warning: never-soon: its next tick is more than a year away, at 2099-01-01 00:00:00Z" in told
+    assert told.count("warning: ") == 1
+
+
+def test_check_says_who_sees_the_store(oncron, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, url in (
+        ("file", "'sqlite:///x.db'"),
+        ("default", ""),
+        ("memory", "'memory://'"),
+        ("server", "'postgresql://db/x'"),
+    ):
+        (tmp_path / f"stores_{name}.py").write_text(f"from oncron import Oncron\napp = Oncron({url})\n")
+    found = {name: oncron("check", f"stores_{name}", "--json").json for name in ("file", "default", "memory", "server")}
+    assert "x.db is a file: replicas on other hosts do not see it" in found["file"]["notes"][0]
+    assert found["file"]["warnings"] == 0
+    assert "no store was given: sqlite:///oncron.db is a file" in found["default"]["store"][0]
+    assert found["default"]["warnings"] == 1
+    assert "lives in one process" in found["memory"]["notes"][0]
+    assert (found["server"]["notes"], found["server"]["store"]) == ([], [])
+    assert "note: sqlite:///x.db is a file" in oncron("check", "stores_file").out
+    assert "warning: all: no store was given" in oncron("check", "stores_default").out

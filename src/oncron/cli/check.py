@@ -18,6 +18,7 @@ from oncron.cli.target import ImportFailed, Target, load
 from oncron.triggers import parse
 
 _AHEAD = 24 * 3600 * SECOND
+_SOON = 366 * _AHEAD
 _TICKS = 200
 """Crowds are looked for among so many ticks of each schedule, a day ahead at most."""
 _CROWD = 10
@@ -56,7 +57,7 @@ class Finding:
 @json_option
 def check_command(target: str, strict: bool, as_json: bool) -> int:
     """Import TARGET, list what it declares, and say what may surprise: no timeout, times that clock
-    changes touch, uneven steps, many ticks at one instant.
+    changes touch, uneven steps, a next tick years away, many ticks at one instant, a store that others do not see.
 
     Exits 1 when something is wrong, a definition that is refused for instance.
     """
@@ -69,8 +70,9 @@ def check_command(target: str, strict: bool, as_json: bool) -> int:
     now = wall_us()
     findings = examine(loaded.declared, set(loaded.tasks), now)
     crowds = crowded(loaded.declared, now, most=max(_CROWD, loaded.concurrency))
+    store, notes = about_store(loaded)
     wrong = sum(len(finding.wrong) for finding in findings)
-    warnings = sum(len(finding.warnings) for finding in findings) + len(crowds)
+    warnings = sum(len(finding.warnings) for finding in findings) + len(crowds) + len(store)
     if as_json:
         render.as_json(
             {
@@ -78,12 +80,14 @@ def check_command(target: str, strict: bool, as_json: bool) -> int:
                 "tasks": sorted(loaded.tasks),
                 "schedules": [finding.plain() for finding in findings],
                 "crowds": crowds,
+                "store": store,
+                "notes": notes,
                 "wrong": wrong,
                 "warnings": warnings,
             }
         )
     else:
-        _print(loaded, findings, crowds, now)
+        _print(loaded, findings, crowds + store, notes, now)
     return 1 if wrong or (strict and warnings) else 0
 
 
@@ -98,6 +102,8 @@ def _examined(name: str, declared: Declared, tasks: set[str], now: int) -> Findi
     found = Finding(name, declared, trigger.describe(), next_tick(rule, trigger, now))
     if found.next_at is None:
         found.wrong.append("it never ticks again: its last tick has passed")
+    elif found.next_at > now + _SOON:
+        found.warnings.append(f"its next tick is more than a year away, at {render.utc(found.next_at)}: is that meant?")
     if rule.task not in tasks:
         found.warnings.append(f"task {rule.task!r} is not defined here: only another service can run it")
     if rule.timeout is None:
@@ -129,7 +135,19 @@ def crowded(declared: Mapping[str, Declared], now: int, *, most: int) -> list[st
     return [f"{said} one replica executes at once; spread them with H in cron, or jitter="]
 
 
-def _print(target: Target, findings: list[Finding], crowds: list[str], now: int) -> None:
+def about_store(target: Target) -> tuple[list[str], list[str]]:
+    """Of a store that only this machine, or only one process, sees: a warning if nobody chose it, else a note."""
+    if target.store_url.startswith("memory"):
+        return [], ["memory:// lives in one process and ends with it: replicas need another store"]
+    if not target.store_url.startswith("sqlite"):
+        return [], []
+    said = f"{target.store_url} is a file: replicas on other hosts do not see it and would run every tick again"
+    if target.by_default:
+        return [f"no store was given: {said}; pass a URL, or set ONCRON_STORE"], []
+    return [], [f"{said}; for several hosts use PostgreSQL"]
+
+
+def _print(target: Target, findings: list[Finding], overall: list[str], notes: list[str], now: int) -> None:
     render.lines([f"{target.name}: {len(findings)} schedules, {len(target.tasks)} tasks"], style="bold")
     if findings:
         render.lines([""])
@@ -147,10 +165,11 @@ def _print(target: Target, findings: list[Finding], crowds: list[str], now: int)
         )
     said = [(finding.name, text, "red") for finding in findings for text in finding.wrong]
     said += [(finding.name, text, "yellow") for finding in findings for text in finding.warnings]
-    said += [("all", text, "yellow") for text in crowds]
+    said += [("all", text, "yellow") for text in overall]
     if said:
         render.lines([""])
     for name, text, colour in said:
         render.lines([f"{'wrong' if colour == 'red' else 'warning'}: {name}: {text}"], style=colour)
     if not said:
         render.lines(["", "Nothing to complain about."], style="green")
+    render.lines([f"note: {text}" for text in notes])

@@ -61,7 +61,9 @@ def explain_command(
     if changes:
         render.lines(["", "Coming clock changes"], style="bold")
         render.table(["AT", "CLOCK", "+WHAT HAPPENS"], [change.row() for change in changes])
-    elif not isinstance(trigger, LocalTrigger):
+    elif isinstance(trigger, LocalTrigger):
+        render.lines(["", f"The clocks of {zone} do not change in the coming {_YEARS} years."])
+    else:
         render.lines(["", "Counted in elapsed time: clock changes do not touch it."])
     # What clock changes do is said above, with the coming dates.
     said = surprises.of_local(trigger) if changes and isinstance(trigger, LocalTrigger) else []

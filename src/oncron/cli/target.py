@@ -50,6 +50,11 @@ class Target:
         return _inside(self.app)._open.url
 
     @property
+    def by_default(self) -> bool:
+        """Whether neither code nor environment names a store."""
+        return _inside(self.app)._by_default
+
+    @property
     def concurrency(self) -> int:
         return _inside(self.app)._settings.concurrency
 
