@@ -13,6 +13,7 @@ import random
 import re
 import sqlite3
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -42,6 +43,7 @@ class Held(sqlite3.Connection):
         self._ours = True
         self._over: str | None = None
         self._timer: threading.Timer | None = None
+        self._cursors: weakref.WeakSet[HeldCursor] = weakref.WeakSet()
 
     # --- begun and ended by the store -------------------------------------------------
 
@@ -90,6 +92,8 @@ class Held(sqlite3.Connection):
         log.warning("%s", why, extra={"event": "transaction.overdue"})
         self.interrupt()
         with self._statement, contextlib.suppress(sqlite3.Error):
+            for cursor in list(self._cursors):
+                cursor.close()  # while one is half read, the interruption would break off the rollback too
             super().rollback()
 
     def _shut(self, why: str) -> bool:
@@ -118,7 +122,15 @@ class Held(sqlite3.Connection):
                     self._shut("a statement of yours rolled the transaction back (`on conflict rollback`, a full disk)")
 
     def cursor(self, factory: Any = None) -> Any:  # noqa: ARG002  # pyright: ignore[reportIncompatibleMethodOverride] - every cursor is one of these
-        return super().cursor(HeldCursor)
+        cursor = super().cursor(HeldCursor)
+        self._cursors.add(cursor)
+        return cursor
+
+    def execute(self, sql: str, parameters: Any = (), /) -> HeldCursor:
+        return self.cursor().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> HeldCursor:
+        return self.cursor().executemany(sql, parameters)
 
     def commit(self) -> NoReturn:
         _refuse("commit()")
