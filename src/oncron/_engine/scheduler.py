@@ -14,7 +14,8 @@ import heapq
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+
+from msgspec.structs import replace
 
 from oncron import _defaults as limits
 from oncron._clock import boot_us, from_us, nap_us
@@ -85,7 +86,7 @@ class Scheduler:
         shards: Shards,
         *,
         reserve: Callable[[], ClaimSpec | None],
-        take: Callable[[ClaimSpec, Iterable[RunRecord], int, int], None],
+        take: Callable[[ClaimSpec, Iterable[RunRecord], int, int | None], None],
         left_due: Callable[[], None],
         say: Say,
         tzdata: str = "",
@@ -136,21 +137,24 @@ class Scheduler:
         """Read what is due within the horizon. Schedules not in the answer are left out again."""
         self._stale = False
         self._refresh_at = boot_us() + _REFRESH
-        horizon = self._door.clock.now_us() + _HORIZON
-        after: tuple[int, str] | None = None
-        seen: set[str] = set()
-        while True:
-            page = await self._door(
-                lambda store, after=after: store.due(horizon, after=after, exclude=tuple(self._unreadable), limit=_PAGE)
-            )
-            await self._take(page)
-            seen.update(due.name for due in page)
-            if len(page) < _PAGE:
-                break
-            after = (page[-1].next_at, page[-1].name)
+        seen = await self._read_due(self._door.clock.now_us() + _HORIZON)
         for name in [name for name in self._agenda if name not in seen]:
             del self._agenda[name]
         self._rows = {name: row for name, row in self._rows.items() if name in self._agenda}
+
+    async def _read_due(self, until: int) -> dict[str, None]:
+        """Read what is due until then, into the agenda; the names, longest due first."""
+        names: dict[str, None] = {}
+        after: tuple[int, str] | None = None
+        while True:
+            page = await self._door(
+                lambda store, after=after: store.due(until, after=after, exclude=tuple(self._unreadable), limit=_PAGE)
+            )
+            await self._take(page)
+            names.update(dict.fromkeys(due.name for due in page))
+            if len(page) < _PAGE:
+                return names
+            after = (page[-1].next_at, page[-1].name)
 
     async def _take(self, dues: list[Due]) -> None:
         """Bring the agenda's entries to what the store says."""
@@ -190,8 +194,6 @@ class Scheduler:
                 try:
                     self._rows[row.name] = row, parse(row.definition.trigger)
                 except InvalidTrigger as error:
-                    self._rows.pop(row.name, None)
-                    self._agenda.pop(row.name, None)
                     self._leave_alone(row, f"cannot be read by this release and is left to others: {error}")
                 else:
                     self._warn_of_older_zones(row)
@@ -301,7 +303,7 @@ class Scheduler:
     async def _look(self) -> None:
         """What the first replica has not fired is still due: fire it. The rest is set to its next tick."""
         now = self._door.clock.now_us()
-        still = await self._still_due(now)
+        still = await self._read_due(now)
         for name, entry in list(self._agenda.items()):
             if entry.next_at <= now and name not in still:
                 self._passed_by_another(entry, now)
@@ -312,20 +314,6 @@ class Scheduler:
         ready = [entry for entry in entries if entry.wake_at is not None and entry.wake_at <= now + _SPIN]
         if ready:
             await self._fire(ready)
-
-    async def _still_due(self, now: int) -> dict[str, None]:
-        """Read what is due now, into the agenda; the names, longest due first."""
-        still: dict[str, None] = {}
-        after: tuple[int, str] | None = None
-        while True:
-            page = await self._door(
-                lambda store, after=after: store.due(now, after=after, exclude=tuple(self._unreadable), limit=_PAGE)
-            )
-            await self._take(page)
-            still.update(dict.fromkeys(due.name for due in page))
-            if len(page) < _PAGE:
-                return still
-            after = (page[-1].next_at, page[-1].name)
 
     def _leave_to_first(self, others: list[Entry], now: int) -> None:
         """A crowd is due: its first replica is likely at work on it. Look again when it should be through."""
@@ -372,7 +360,7 @@ class Scheduler:
         fire_id = new_id()
         spec = self._reserve()
         leases: tuple[RunRecord, ...] = ()
-        sent, lease_left = boot_us(), 0
+        sent, lease_left = boot_us(), None
         try:
             try:
                 fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
@@ -417,21 +405,19 @@ class Scheduler:
 
     def _lost_race(self, entry: Entry, made: FirePlan, now: int) -> None:
         """Another replica fired it (normal), or the row changed: the next look tells."""
-        log.debug(
-            "schedule %r: another replica fired", entry.row.name, extra={"event": "tick.lost", "schedule": made.name}
-        )
+        log.debug("schedule %r: another replica fired", made.name, extra={"event": "tick.lost", "schedule": made.name})
         entry.next_at = made.next_at if made.next_at is not None and made.next_at > now else now + limits.SECOND
         self._put(entry)
 
     def _tell(self, made: FirePlan, result: FireResult) -> None:
         for gap in made.gaps:
-            self._say("tick.missed", schedule=made.name, tick=_tick(gap.last), reason=f"{gap.reason} ({gap.count})")
+            self._say("tick.missed", schedule=made.name, tick=from_us(gap.last), reason=f"{gap.reason} ({gap.count})")
         if result.created:
             for tick in made.ticks[-result.created :]:
-                self._say("tick.fired", schedule=made.name, tick=_tick(tick.tick), run=tick.run_id)
+                self._say("tick.fired", schedule=made.name, tick=from_us(tick.tick), run=tick.run_id)
         if result.skipped:
             reason = result.reason or GapReason.OVERLAP
-            self._say("tick.skipped", schedule=made.name, tick=_tick(made.new_cursor), reason=reason.value)
+            self._say("tick.skipped", schedule=made.name, tick=from_us(made.new_cursor), reason=reason.value)
             if reason is GapReason.OVERLAP:
                 self._say("schedule.overdue", schedule=made.name, reason="its run is still open at its next tick")
         for run_id in result.superseded:
@@ -448,15 +434,4 @@ def _as_seen(entry: Entry) -> ScheduleRecord:
     row = entry.row
     if (row.cursor, row.next_at, row.revision) == (entry.cursor, entry.next_at, entry.revision):
         return row
-    return ScheduleRecord(
-        definition=row.definition,
-        status=row.status,
-        revision=entry.revision,
-        cursor=entry.cursor,
-        next_at=entry.next_at,
-        created_count=row.created_count,
-    )
-
-
-def _tick(instant: int) -> datetime:
-    return from_us(instant)
+    return replace(row, revision=entry.revision, cursor=entry.cursor, next_at=entry.next_at)
