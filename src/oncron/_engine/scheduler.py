@@ -86,7 +86,7 @@ class Scheduler:
         shards: Shards,
         *,
         reserve: Callable[[], ClaimSpec | None],
-        take: Callable[[ClaimSpec, Iterable[RunRecord], int, int | None], None],
+        take: Callable[[ClaimSpec, Iterable[RunRecord], int, int], None],
         left_due: Callable[[], None],
         say: Say,
         tzdata: str = "",
@@ -360,7 +360,7 @@ class Scheduler:
         fire_id = new_id()
         spec = self._reserve()
         leases: tuple[RunRecord, ...] = ()
-        sent, lease_left = boot_us(), None
+        sent, lease_left = boot_us(), 0
         try:
             try:
                 fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
@@ -412,9 +412,10 @@ class Scheduler:
     def _tell(self, made: FirePlan, result: FireResult) -> None:
         for gap in made.gaps:
             self._say("tick.missed", schedule=made.name, tick=from_us(gap.last), reason=f"{gap.reason} ({gap.count})")
-        if result.created:
-            for tick in made.ticks[-result.created :]:
-                self._say("tick.fired", schedule=made.name, tick=from_us(tick.tick), run=tick.run_id)
+        # They go oldest first: what is refused comes last, what was on record already came before.
+        created = made.ticks[: result.created] if result.skipped else made.ticks[len(made.ticks) - result.created :]
+        for tick in created:
+            self._say("tick.fired", schedule=made.name, tick=from_us(tick.tick), run=tick.run_id)
         if result.skipped:
             reason = result.reason or GapReason.OVERLAP
             self._say("tick.skipped", schedule=made.name, tick=from_us(made.new_cursor), reason=reason.value)

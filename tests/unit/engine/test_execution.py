@@ -30,6 +30,23 @@ def raising(error: BaseException) -> Callable[[Execution], Any]:
     return task
 
 
+# --- ticks ------------------------------------------------------------------------------------
+
+
+def test_the_ticks_that_are_told_as_fired_are_those_that_became_runs() -> None:
+    each = scheduled("each", every(seconds=5), missed="all", limit=3)
+    with one_replica(hangs, definitions=[each]) as one:
+        one.link.cut = True
+        one.passes(33)
+        one.link.cut = False
+        one.passes(10)
+
+        created = {run.id for run in one.fleet.store._run_rows.values() if run.schedule == "each"}
+        assert len(created) == 3
+        assert {event.run for event in one.fleet.events if event.name == "tick.fired"} == created
+        assert "tick.skipped" in {event.name for event in one.fleet.events}
+
+
 # --- ends -------------------------------------------------------------------------------------
 
 
