@@ -88,9 +88,9 @@ class Janitor:
             self._due()
 
     async def prune_loop(self) -> None:
-        """Old ends and gaps, in small batches, so that firing never waits for it."""
+        """Old ends and gaps, in small batches, so that firing never waits for it. A replica that lives for
+        less than ten minutes does its part, too, and what failed is tried again soon."""
         while True:
-            await sleep_us(_PRUNE_EVERY)
             now = self._door.clock.now_us()
             kept = now - self._settings.keep_for, now - self._settings.keep_failed_for
             while (
@@ -100,6 +100,7 @@ class Janitor:
                 >= _PRUNE
             ):
                 await sleep_us(50_000)
+            await sleep_us(_PRUNE_EVERY)
 
     async def dormancy_loop(self) -> None:
         """Note what this replica's code declares; what no replica has declared for an hour goes dormant."""
