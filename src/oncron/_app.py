@@ -313,6 +313,7 @@ class Oncron(Operations):
         return self._life.engine
 
     def _make_engine(self) -> Engine:
+        self._life.refuse_lonely_store(self._open.url)
         if self._by_default:
             self._by_default = False
             log.warning(

@@ -63,13 +63,25 @@ def load(target: Target) -> Any:
     if target.module == _MAIN:
         module = _main_again(target.main_module, target.main_path)
     else:
-        module = importlib.import_module(target.module)
+        module = _imported(target)
     try:
         return _walk(module, target.name)
     except AttributeError:
         raise InvalidTask(
             f"task {target.task!r}: module {target.module!r} has no {target.name!r} in the worker process; "
             "define the task when the module is imported, whatever the process"
+        ) from None
+
+
+def _imported(target: Target) -> ModuleType:
+    try:
+        return importlib.import_module(target.module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{target.module}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidTask(
+            f"task {target.task!r}: module {target.module!r} cannot be imported by its name in the worker process; "
+            f"put it where sys.path leads ({', '.join(map(repr, sys.path[:3]))}, ...)"
         ) from None
 
 

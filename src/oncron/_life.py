@@ -73,6 +73,15 @@ class Life:
         if whose_process != "own":
             raise _unguarded("an app was started")
 
+    @staticmethod
+    def refuse_lonely_store(url: str) -> None:
+        """A worker process would get a memory store of its own, and lose what it writes. Raises DefinitionError."""
+        if whose_process != "own" and url.startswith("memory:"):
+            raise DefinitionError(
+                f'{url} lives in the replica\'s process; in a task with executor="process" write ctx.enqueue(...), '
+                "or meet in sqlite:///... or postgresql://..."
+            )
+
     def changed(self) -> None:
         """Something was declared: a running engine takes it up."""
         if self._phase == "running":

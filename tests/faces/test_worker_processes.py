@@ -103,6 +103,24 @@ def test_a_script_without_a_guard_is_told_to_have_one_instead_of_running_everyth
     assert len(reader.sync(reader.runs())) == 1
 
 
+def test_a_task_in_a_process_uses_the_store_as_any_program_does(start: Start, reader: Oncron) -> None:
+    process = start(
+        """
+        @app.task
+        def next_one(): ...
+        @app.task(executor="process")
+        def job():
+            next_one.enqueue_sync()
+            return [run.task for run in app.sync(app.runs())]
+        if __name__ == "__main__":
+            with app:
+                say(app.sync(job.enqueue_sync().wait(20)))
+        """
+    )
+    assert process.next_line() == "['next_one', 'job']", process.errors()
+    assert process.ends(within=15) == (0, "")
+
+
 def test_a_stopping_replica_waits_for_its_processes_as_for_threads(start: Start, reader: Oncron) -> None:
     process = start(
         """

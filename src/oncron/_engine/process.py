@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing.spawn
 import os
 import signal
 import socket
@@ -172,7 +171,9 @@ class Process(asyncio.Protocol):
 
 def _popen(theirs: socket.socket) -> subprocess.Popen[bytes]:
     """Raises OSError."""
-    executable = multiprocessing.spawn.get_executable()
+    from multiprocessing.spawn import get_executable  # slow to import, and seldom needed
+
+    executable = get_executable()
     if not executable:
         raise OSError("sys.executable is empty; name an interpreter by multiprocessing.set_executable()")
     flags = cast("list[str]", subprocess._args_from_interpreter_flags())  # noqa: SLF001  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]

@@ -238,7 +238,7 @@ class _Attempt:
         until_deadline = None if execution.deadline is None else execution.deadline - execution.store_now()
         if execution.stop_reason is None:
             return until_deadline if execution.started else self._begin_by - now
-        if execution.stop_reason != "cancelled" or execution.at_once:
+        if execution.stop_reason != "cancelled" or execution.at_once or not execution.started:
             return 0
         if self._cancel_by is None:
             self._cancel_by = now + _CANCEL_GRACE

@@ -160,6 +160,11 @@ def wants_transaction(ctx: RunContext) -> None:
     getattr(ctx, "transaction")()  # noqa: B009
 
 
+@app.task(executor="process")
+def wants_store() -> None:
+    mirror.enqueue_sync(Point(1, 2))
+
+
 # --- failing --------------------------------------------------------------------------
 
 
