@@ -74,6 +74,16 @@ async def sleep_us(duration: int) -> None:
     await asyncio.sleep(max(0, duration) / SECOND)
 
 
+async def wait_us(event: asyncio.Event, at_most: int) -> bool:
+    """Sleep until the event is set, so long at most; whether it was."""
+    try:
+        async with asyncio.timeout(at_most / SECOND):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 def nap_us(duration: int) -> None:
     """Block this thread for at most a few milliseconds: finer than an event loop's timers."""
     if duration > 0:

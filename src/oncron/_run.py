@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol
 from typing_extensions import TypeVar
 
 from oncron import _options as check
-from oncron._clock import SECOND, boot_us, from_us
+from oncron._clock import SECOND, boot_us, from_us, wait_us
 from oncron._json import loads
 from oncron._model import RunRecord, RunState
 from oncron._store import ReadableStore
@@ -164,7 +164,8 @@ class Run(Generic[R]):
                 if left <= 0:
                     seconds = 0 if limit is None else limit / SECOND
                     raise TimeoutError(f"run {self.id} of task {self.task!r} has not ended within {seconds:g} s")
-                await _either(woken, left)
+                await wait_us(woken, left)
+                woken.clear()
                 pause = min(pause * 2, _LAST_LOOK)
         if self.state is not RunState.SUCCEEDED:
             why = f": {self.reason}" if self.reason else ""
@@ -183,16 +184,6 @@ class Run(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.task} {self.state.value}>"
-
-
-async def _either(woken: asyncio.Event, pause: int) -> None:
-    """Until the event, which is cleared, or the pause in microseconds has passed."""
-    try:
-        async with asyncio.timeout(pause / SECOND):
-            await woken.wait()
-    except TimeoutError:
-        pass
-    woken.clear()
 
 
 def _instant(value: int | None) -> datetime | None:

@@ -11,7 +11,6 @@ every twentieth call nothing would ever be taken over.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -20,7 +19,6 @@ from oncron._clock import boot_us, sleep_us
 from oncron._store import ReadableStore
 from oncron.errors import StoreError, StoreUnavailable
 
-log = logging.getLogger("oncron.store")
 T = TypeVar("T")
 
 _DRIFT_PER_SECOND = 50
@@ -63,7 +61,7 @@ class StoreClock:
 
 
 class Door:
-    """Calls the store. `on_change(True/False)` hears of contact found and lost."""
+    """Calls the store. `on_change(up, why)` hears of contact lost (why) and found again."""
 
     def __init__(
         self, store: ReadableStore, on_change: Callable[[bool, str], None], *, silence: int = limits.LEASE_FOR // 2

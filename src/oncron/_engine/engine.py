@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from oncron import _defaults as limits
-from oncron._clock import boot_us, from_us, sleep_us, wall_us
+from oncron._clock import boot_us, from_us, sleep_us, wait_us, wall_us
 from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.executor import Executor
@@ -162,8 +162,8 @@ class Engine:
         await replica.start()
 
     async def stop(self) -> None:
-        """Stop firing and claiming, wait for what runs, give back what has stopped. Returns the runs that
-        are still executing (threads that did not return) in `unfinished`."""
+        """Stop firing and claiming, wait for what runs, give back what has stopped. What is still executing
+        then (threads that did not return) is in `unfinished`."""
         if not self.running:
             return
         await asyncio.wrap_future(self._submit(self._stop()))
@@ -321,7 +321,6 @@ class _Replica:
             self._me,
             self.worker,
             engine.tasks,
-            on_doubt=self._doubt,
             on_trust=self._executor.processes.trust,
         )
         self._shards = Shards(engine.worker_id)
@@ -409,12 +408,7 @@ class _Replica:
         if self._door.up:
             await sleep_us(pause)
             return False
-        try:
-            async with asyncio.timeout(pause / 1_000_000):
-                await self._door.answers.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await wait_us(self._door.answers, pause)
 
     # --- looking and telling ----------------------------------------------------------
 
@@ -438,11 +432,7 @@ class _Replica:
             self._look.clear()
             self._heard(await self._door(lambda store: store.poll(tuple(self._engine.tasks), self._queue_names())))
             await sleep_us(_HINT_GAP)
-            try:
-                async with asyncio.timeout(every / 1_000_000):
-                    await self._look.wait()
-            except TimeoutError:
-                pass
+            await wait_us(self._look, every)
 
     def _queue_names(self) -> tuple[str, ...] | None:
         queues = self._engine.settings.queues
@@ -484,10 +474,6 @@ class _Replica:
             await self._tell.wait()
             self._tell.clear()
             await self._door(lambda store: store.hint())
-
-    def _doubt(self, doubtful: bool) -> None:
-        if doubtful:
-            self._keeper.beat_now()
 
     # --- declaring --------------------------------------------------------------------
 
@@ -535,9 +521,9 @@ class _Replica:
         await self._until(self.worker.quiet, self._engine.settings.stop_within)
         if self.worker.executions:
             self.worker.stop_all()
-            await self._quiet_within(_CLEAN_UP_WITHIN)
+            await wait_us(self.worker.quiet, _CLEAN_UP_WITHIN)
         if self.worker.has_unwritten:
-            await self._quiet_within(_LEAVE_WITHIN if not self._hurried.is_set() else limits.SECOND)
+            await wait_us(self.worker.quiet, _LEAVE_WITHIN if not self._hurried.is_set() else limits.SECOND)
         await self._end(*self._tasks)
         with contextlib.suppress(StoreError):
             # The others look at once for what was given back, and for ticks that this one fired last.
@@ -553,11 +539,6 @@ class _Replica:
         await asyncio.wait(waits, timeout=within / 1_000_000, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-
-    async def _quiet_within(self, within: int) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within / 1_000_000):
-                await self.worker.quiet.wait()
 
     async def _end(self, *names: str) -> None:
         tasks = [task for name in names if (task := self._tasks.pop(name, None)) is not None]

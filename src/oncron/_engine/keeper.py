@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from oncron import _defaults as limits
-from oncron._clock import boot_us, wall_us
+from oncron._clock import boot_us, wait_us, wall_us
 from oncron._engine.door import Door
 from oncron._engine.spec import Settings, TaskSpec
 from oncron._engine.worker import Worker
@@ -32,12 +32,11 @@ class Keeper:
         worker: Worker,
         tasks: Mapping[str, TaskSpec],
         *,
-        on_doubt: Callable[[bool], None],
         on_trust: Callable[[int], None],
     ) -> None:
         self._door, self._settings, self._me = door, settings, me
         self._worker, self._tasks = worker, tasks
-        self._on_doubt, self._on_trust = on_doubt, on_trust
+        self._on_trust = on_trust
         self._trusted_until = 0
         self._beat = asyncio.Event()
         self._wall_minus_boot = wall_us() - boot_us()
@@ -54,9 +53,6 @@ class Keeper:
             self._beat.set()
             return False
         return True
-
-    def beat_now(self) -> None:
-        self._beat.set()
 
     @property
     def doubtful(self) -> bool:
@@ -107,11 +103,7 @@ class Keeper:
         wait = self._settings.lease_for // 3 if holding else limits.IDLE_HEARTBEAT
         if not self._door.up:
             wait = min(wait, limits.SECOND // 2)
-        try:
-            async with asyncio.timeout(wait / 1_000_000):
-                await self._beat.wait()
-        except TimeoutError:
-            pass
+        await wait_us(self._beat, wait)
 
     async def watch(self) -> None:
         """Notice that the lease can no longer be trusted, between heartbeats."""
@@ -121,19 +113,13 @@ class Keeper:
             self._look_at_clocks()
             if self._worker.executions and self.doubtful:
                 self._doubt()
-            elif not self._worker.executions:
-                self._on_doubt(False)
 
     async def _quiet_or(self, step: int) -> None:
         """While nothing is held there is nothing to watch: sleep until something is."""
         if not self._worker.executions:
             await self._worker.busy.wait()
             self._beat.set()
-        try:
-            async with asyncio.timeout(step / 1_000_000):
-                await self._worker.quiet.wait()
-        except TimeoutError:
-            pass
+        await wait_us(self._worker.quiet, step)
 
     def _look_at_clocks(self) -> None:
         """A jump between the two clocks of more than a third of a lease: a suspended machine, a restored
@@ -146,7 +132,6 @@ class Keeper:
         self._wall_minus_boot = difference
 
     def _doubt(self) -> None:
-        self._on_doubt(True)
         self._beat.set()
         for execution in list(self._worker.executions.values()):
             spec = self._tasks.get(execution.run.task)

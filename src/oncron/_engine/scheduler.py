@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from oncron import _defaults as limits
-from oncron._clock import boot_us, from_us, nap_us
+from oncron._clock import boot_us, from_us, nap_us, wait_us
 from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.shards import Shards
@@ -269,12 +269,7 @@ class Scheduler:
         wait = until - boot_us() - _SPIN
         if wait > 0 and not self._stale:
             self._wake.clear()
-            try:
-                async with asyncio.timeout(wait / 1_000_000):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            else:
+            if await wait_us(self._wake, wait):
                 return
         rest = until - boot_us()
         if 0 < rest <= _SPIN:
