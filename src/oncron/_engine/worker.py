@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from oncron import _defaults as limits
-from oncron._clock import boot_us, sleep_us, wait_us
+from oncron._clock import boot_us, sleep_us
 from oncron._engine.door import Door
 from oncron._engine.executor import Executor
 from oncron._engine.spec import Execution, Settings, TaskSpec
@@ -125,15 +125,16 @@ class Worker:
         keys = {name: random.random() ** (1 / weight) for name, weight in queues.items()}
         return tuple(sorted(keys, key=lambda name: -keys[name]))
 
-    def take(self, spec: ClaimSpec, runs: Iterable[RunRecord], sent: int, lease_left: int) -> None:
-        """The answer to a claim or a fire under this reservation (no runs if it failed).
+    def take(self, spec: ClaimSpec, runs: Iterable[RunRecord], sent: int, lease_left: int | None) -> None:
+        """The answer to a claim or a fire under this reservation; `lease_left` None: no answer came, and
+        the next heartbeat, which comes at once, tells what it took.
 
         An answer that took so long that its lease may be over starts nothing: what is still this
         worker's comes back with the next heartbeat, as a stray."""
         self._reserved -= spec.limit
         if not self._reserved:
             self.answered.set()
-        sure = lease_left > 0 and self._trust(sent, lease_left)
+        sure = self._trust(sent, 0) if lease_left is None else lease_left > 0 and self._trust(sent, lease_left)
         if sure or not self.accepting:
             for run in runs:
                 self.accept(run, sent)
@@ -229,11 +230,15 @@ class Worker:
                 wait = min(wait, limits.SLEEP_AT_MOST)
             else:
                 wait = limits.SLEEP_AT_MOST
-            await wait_us(self._wake, wait)
+            try:
+                async with asyncio.timeout(wait / 1_000_000):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
 
     async def _claim(self, spec: ClaimSpec) -> None:
         runs: tuple[RunRecord, ...] = ()
-        lease_left = 0
+        lease_left = None
         self._next_due = None
         sent = boot_us()
         try:
