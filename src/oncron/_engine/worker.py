@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from oncron import _defaults as limits
-from oncron._clock import boot_us, sleep_us
+from oncron._clock import boot_us, sleep_us, wait_us
 from oncron._engine.door import Door
 from oncron._engine.executor import Executor
 from oncron._engine.spec import Execution, Settings, TaskSpec
@@ -230,11 +230,7 @@ class Worker:
                 wait = min(wait, limits.SLEEP_AT_MOST)
             else:
                 wait = limits.SLEEP_AT_MOST
-            try:
-                async with asyncio.timeout(wait / 1_000_000):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await wait_us(self._wake, wait)
 
     async def _claim(self, spec: ClaimSpec) -> None:
         runs: tuple[RunRecord, ...] = ()
