@@ -86,7 +86,7 @@ class Scheduler:
         shards: Shards,
         *,
         reserve: Callable[[], ClaimSpec | None],
-        take: Callable[[ClaimSpec, Iterable[RunRecord], int, int], None],
+        take: Callable[[ClaimSpec, Iterable[RunRecord], int, int | None], None],
         left_due: Callable[[], None],
         say: Say,
         tzdata: str = "",
@@ -355,7 +355,7 @@ class Scheduler:
         fire_id = new_id()
         spec = self._reserve()
         leases: tuple[RunRecord, ...] = ()
-        sent, lease_left = boot_us(), 0
+        sent, lease_left = boot_us(), None
         try:
             try:
                 fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
