@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Protocol
 
 from oncron._model import Record
 
@@ -57,3 +58,19 @@ class Event(Record, frozen=True, kw_only=True):
 
 Observer = Callable[[Event], None]
 """Takes an event without blocking and without raising."""
+
+
+class Say(Protocol):
+    """Tells the Observer of an event that happens now, here unless `worker` says where."""
+
+    def __call__(
+        self,
+        name: str,
+        /,
+        *,
+        schedule: str | None = None,
+        tick: datetime | None = None,
+        run: str | None = None,
+        reason: str | None = None,
+        worker: str | None = None,
+    ) -> None: ...

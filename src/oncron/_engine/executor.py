@@ -15,13 +15,13 @@ from oncron._engine.blocking import Threads
 from oncron._engine.processes import End, Killed, NotBegun, ProcessDied, Processes
 from oncron._engine.spec import Execution, TaskSpec
 from oncron._engine.verdict import verdict, was_cancelled
+from oncron._events import Say
 from oncron._lifecycle import error_text, judge, released, succeeded, timed_out, with_reports
 from oncron._model import Outcome, OutcomeKind, RunRecord
 from oncron.errors import InvalidArguments, LeaseLost
 
 log = logging.getLogger("oncron.run")
 
-Say = Callable[..., None]
 
 _MISFITS = 10
 """Claims after which stored arguments that do not fit the code fail the run."""

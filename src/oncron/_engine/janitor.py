@@ -15,6 +15,7 @@ from oncron._clock import boot_us, sleep_us
 from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.spec import Settings
+from oncron._events import Say
 from oncron._model import Reaped, RunState, ScheduleRecord, Status, new_id
 from oncron._plan import next_tick, plan
 from oncron.errors import InvalidTrigger, StoreUnavailable
@@ -22,7 +23,6 @@ from oncron.triggers import parse
 
 log = logging.getLogger("oncron.janitor")
 
-Say = Callable[..., None]
 _REAP = 500
 _PRUNE = 1000
 _PRUNE_EVERY = 600 * limits.SECOND

@@ -22,6 +22,7 @@ from oncron._clock import boot_us, from_us, nap_us, wait_us
 from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.shards import Shards
+from oncron._events import Say
 from oncron._model import (
     ClaimSpec,
     Due,
@@ -56,8 +57,6 @@ _REMEMBERED = 200_000
 _SPIN = 1_300
 """An event loop wakes up to a millisecond late (its timers are in whole milliseconds): it is
 woken this much early and the rest is slept in the thread itself."""
-
-Say = Callable[..., None]
 
 
 @dataclass(slots=True)

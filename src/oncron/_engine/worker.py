@@ -17,6 +17,7 @@ from oncron._clock import boot_us, sleep_us, wait_us
 from oncron._engine.door import Door
 from oncron._engine.executor import Executor
 from oncron._engine.spec import Execution, Settings, TaskSpec
+from oncron._events import Say
 from oncron._lifecycle import error_text, judge, released
 from oncron._model import (
     ClaimSpec,
@@ -32,7 +33,6 @@ from oncron.errors import StoreError, StoreUnavailable
 
 log = logging.getLogger("oncron.worker")
 
-Say = Callable[..., None]
 _BATCH = 500
 _REMEMBERED = 60 * limits.SECOND
 """How long ended runs are known; a process may be stopped that long while an answer waits for it."""
