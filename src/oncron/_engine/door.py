@@ -74,7 +74,7 @@ class Door:
         """Set while the store answers, as far as is known: as `up`."""
         self.answers.set()
         self.contact_since = boot_us()
-        self.last_contact = boot_us()
+        self.last_contact = boot_us() - silence - 1  # none yet: the first answer begins the contact
 
     async def __call__(
         self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int = limits.CALL_DEADLINE

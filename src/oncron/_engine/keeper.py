@@ -41,6 +41,9 @@ class Keeper:
         self._beat = asyncio.Event()
         self._wall_minus_boot = wall_us() - boot_us()
         self._margin = settings.lease_for // 6
+        # Soon after one that failed, whatever the other loops heard: a store that was away for less than half
+        # a lease, which reapers take for no silence, is told in time.
+        self._again = min(limits.SECOND // 2, settings.lease_for // 12)
 
     def trust(self, sent: int, lease_left: int) -> bool:
         """The store said at some moment after `sent` (boot clock) that the lease has this long to go.
@@ -90,19 +93,16 @@ class Keeper:
     async def run(self) -> None:
         """Every third of a lease while anything is held, every twenty seconds when idle."""
         while True:
+            self._beat.clear()
             try:
                 await self.once()
             except StoreUnavailable:
-                pass
+                await self._pause(self._again)
+            else:
+                await self._pause(self._settings.lease_for // 3 if self._worker.executions else limits.IDLE_HEARTBEAT)
             self._worker.forget_old()
-            await self._pause()
 
-    async def _pause(self) -> None:
-        self._beat.clear()
-        holding = bool(self._worker.executions)
-        wait = self._settings.lease_for // 3 if holding else limits.IDLE_HEARTBEAT
-        if not self._door.up:
-            wait = min(wait, limits.SECOND // 2)
+    async def _pause(self, wait: int) -> None:
         await wait_us(self._beat, wait)
 
     async def watch(self) -> None:
