@@ -60,17 +60,20 @@ def draw(seed: str, below: int) -> int:
     return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % below
 
 
-def exponential(base: int, cap: int, attempt: int, seed: str) -> int:
-    """Full exponential backoff with jitter: uniform in [half, whole] of min(cap, base * 2**(attempt - 1)).
+def doubled(base: int, cap: int, attempt: int) -> int:
+    """min(cap, base * 2**(attempt - 1)). The exponent is bounded before the power is taken, so that no
+    attempt overflows."""
+    return cap if attempt > 62 else min(cap, base << attempt - 1)
 
-    The exponent is bounded before the power is taken, so that no attempt overflows."""
-    attempt = max(1, attempt)
-    whole = cap if attempt > 62 else min(cap, base << attempt - 1)
+
+def drawn(whole: int, attempt: int, seed: str) -> int:
+    """A wait between the half and the whole, the same for the same attempt and seed in every process."""
     return whole // 2 + draw(f"{seed}\0{attempt}", whole - whole // 2 + 1)
 
 
 def default_backoff(attempt: int, seed: str) -> int:
-    return exponential(limits.RETRY_DELAY, limits.RETRY_DELAY_CAP, attempt, seed)
+    attempt = max(1, attempt)
+    return drawn(doubled(limits.RETRY_DELAY, limits.RETRY_DELAY_CAP, attempt), attempt, seed)
 
 
 def succeeded(run: RunRecord, result: str | None) -> Outcome:

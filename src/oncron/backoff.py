@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from oncron._clock import SECOND, delta_us
-from oncron._lifecycle import draw
+from oncron._lifecycle import doubled, drawn
 from oncron.errors import InvalidOption
 
 _DAY = 24 * 3600 * SECOND
@@ -29,8 +29,7 @@ class Backoff(ABC):
 
     def draw_us(self, attempt: int, seed: str) -> int:
         """Microseconds to wait, the same for the same attempt and seed in every process."""
-        whole = self.whole_us(max(1, attempt))
-        return whole // 2 + draw(f"{seed}\0{attempt}", whole - whole // 2 + 1)
+        return drawn(self.whole_us(max(1, attempt)), attempt, seed)
 
     @abstractmethod
     def whole_us(self, attempt: int) -> int:
@@ -43,7 +42,7 @@ class _Exponential(Backoff):
     cap: int
 
     def whole_us(self, attempt: int) -> int:
-        return self.cap if attempt > 62 else min(self.cap, self.base << attempt - 1)
+        return doubled(self.base, self.cap, attempt)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from oncron._lifecycle import (
     Skip,
     cut,
     default_backoff,
+    doubled,
+    drawn,
     error_text,
-    exponential,
     judge,
     released,
     succeeded,
@@ -185,18 +186,18 @@ def test_B169_no_attempt_is_too_high_for_the_backoff() -> None:
 def test_the_backoff_doubles_from_a_second_to_an_hour_with_jitter_of_a_half() -> None:
     for attempt in range(1, 30):
         whole = min(RETRY_DELAY_CAP, RETRY_DELAY * 2 ** (attempt - 1))
-        drawn = [default_backoff(attempt, f"r{k}") for k in range(50)]
-        assert all(whole // 2 <= delay <= whole for delay in drawn)
-        assert len(set(drawn)) > 40
+        delays = [default_backoff(attempt, f"r{k}") for k in range(50)]
+        assert all(whole // 2 <= delay <= whole for delay in delays)
+        assert len(set(delays)) > 40
 
 
 def test_every_process_draws_the_same_delay_for_a_run() -> None:
-    assert default_backoff(3, "r1") == default_backoff(3, "r1") == exponential(RETRY_DELAY, RETRY_DELAY_CAP, 3, "r1")
+    assert default_backoff(3, "r1") == drawn(doubled(RETRY_DELAY, RETRY_DELAY_CAP, 3), 3, "r1")
 
 
 @pytest.mark.parametrize("attempt", [0, -5])
 def test_an_attempt_below_one_waits_like_the_first(attempt: int) -> None:
-    assert exponential(100, 1000, attempt, "r1") == exponential(100, 1000, 1, "r1")
+    assert default_backoff(attempt, "r1") == default_backoff(1, "r1")
 
 
 # --- the text of an error ---------------------------------------------------------------------
