@@ -36,6 +36,10 @@ ERROR_BYTES = 16 * 1024
 EXPRESSION_CHARS = 256
 NAME_CHARS = 200
 
+OVERDUE_AFTER = 60 * SECOND
+"""An active schedule whose next tick is longer past than this is overdue: nobody fires it."""
+DROPPED_AFTER = 60 * SECOND
+"""A worker without runs is dropped when its lease ended longer ago than this."""
 DORMANT_AFTER = 3600 * SECOND
 """A schedule that no live replica's code has declared for so long goes dormant."""
 SKEW_WARNING = 1 * SECOND

@@ -7,14 +7,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from oncron import _defaults as limits
-from oncron._clock import SECOND
 from oncron._model import Claimed, ClaimSpec, Pulse, Reaped, Report, RunRecord, RunState, WorkerRecord
 from oncron.stores.memory.tables import Tables
 
 REAPED = "reaped"
 """What a run's `outcome` says of a claim that was taken away."""
-DROPPED_AFTER = 60 * SECOND
-"""A worker without runs is dropped when its lease ended longer ago than this."""
 
 
 class Leases(Tables):
@@ -181,9 +178,8 @@ class Leases(Tables):
 
     def _droppable(self, now: int) -> list[str]:
         busy = {run.worker for run in self._running()}
-        return sorted(
-            row.id for row in self._worker_rows.values() if row.id not in busy and row.lease_until < now - DROPPED_AFTER
-        )
+        before = now - limits.DROPPED_AFTER
+        return sorted(row.id for row in self._worker_rows.values() if row.id not in busy and row.lease_until < before)
 
     def _drop_workers(self, now: int) -> list[str]:
         busy = {run.worker for run in self._running()}

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from oncron import _defaults as limits
-from oncron._clock import SECOND
 from oncron._model import (
     Gap,
     Poll,
@@ -19,8 +18,6 @@ from oncron._model import (
     WorkerRecord,
 )
 from oncron.stores.memory.leases import Leases
-
-OVERDUE_AFTER = 60 * SECOND
 
 
 class Reads(Leases):
@@ -93,7 +90,7 @@ class Reads(Leases):
                 schedules=dict(Counter(row.status.value for row in rows)),
                 runs=dict(Counter(run.state.value for run in self._run_rows.values())),
                 overdue=sum(
-                    row.status is Status.ACTIVE and row.next_at is not None and row.next_at < at - OVERDUE_AFTER
+                    row.status is Status.ACTIVE and row.next_at is not None and row.next_at < at - limits.OVERDUE_AFTER
                     for row in rows
                 ),
                 workers=tuple(self._workers_by_id()),

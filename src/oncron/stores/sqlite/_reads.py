@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncron import _defaults as limits
-from oncron._clock import SECOND
 from oncron._model import Gap, Poll, RunFilter, RunRecord, RunState, Stats, WorkerRecord
 from oncron.stores.sqlite._claim import next_due, waiting_groups
 from oncron.stores.sqlite._rows import gap_of, run_of, worker_of
 from oncron.stores.sqlite._step import Step, listed
-from oncron.stores.sqlite._workers import DROPPED_AFTER, expired_holders
+from oncron.stores.sqlite._workers import expired_holders
 
-_OVERDUE_AFTER = 60 * SECOND
 _NEWEST = (1 << 63) - 1
 _OLDEST = -(1 << 63)
 
 
 def poll(step: Step, tasks: Sequence[str], queues: Sequence[str] | None, version: int) -> Poll:
     groups = [group for stage in waiting_groups(step, queues) for group in stage]
-    droppable = step.rows("worker.droppable", before=step.now - DROPPED_AFTER)
+    droppable = step.rows("worker.droppable", before=step.now - limits.DROPPED_AFTER)
     return Poll(
         now=step.now,
         version=version,
@@ -78,6 +76,6 @@ def stats(step: Step) -> Stats:
         now=step.now,
         schedules=dict(step.rows("stats.schedules")),
         runs={state: count for state, count in runs.items() if count},
-        overdue=step.value("stats.overdue", before=step.now - _OVERDUE_AFTER),
+        overdue=step.value("stats.overdue", before=step.now - limits.OVERDUE_AFTER),
         workers=tuple(workers(step)),
     )

@@ -15,8 +15,6 @@ from oncron.stores.sqlite._step import Step, listed
 
 REAPED = "reaped"
 """What a run's `outcome` says of a claim that was taken away."""
-DROPPED_AFTER = 60 * limits.SECOND
-"""A worker without runs is dropped when its lease ended longer ago than this."""
 
 
 def heartbeat(
@@ -63,7 +61,7 @@ def reap(step: Step, limit: int) -> Reaped:
         sheet.load(run.id for run in expired)
         expired = [_take_away(sheet, run) for run in expired]
         sheet.write()
-    dropped = [row[0] for row in step.rows("worker.droppable", before=step.now - DROPPED_AFTER)]
+    dropped = [row[0] for row in step.rows("worker.droppable", before=step.now - limits.DROPPED_AFTER)]
     step.each("worker.drop", [(worker,) for worker in dropped])
     step.do("worker.forget")
     return Reaped(runs=tuple(expired), workers=tuple(dropped))
