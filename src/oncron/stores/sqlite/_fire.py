@@ -19,6 +19,7 @@ from oncron._model import (
     Overlap,
     RunRecord,
     TickRun,
+    order_key,
 )
 from oncron.stores._occupancy import Verdict, admit
 from oncron.stores.sqlite._claim import Candidate, held_by, lease, renewed, take
@@ -213,7 +214,7 @@ class Firing:
         flags = (row.overlap != "allow", parked, tick.is_catchup or catchup, tick.missed_count)
         self._inserts.append((seq, tick.run_id, tick.tick, tick.due_at, now, *flags, row.name))
         if self._leases and not parked and tick.due_at <= now:
-            key = tick.due_at - 60_000_000 * row.priority
+            key = order_key(tick.due_at, row.priority)
             self.claimable.append(Candidate(key, tick.due_at, tick.run_id, row.task, row.queue))
 
     def write(self) -> None:
