@@ -42,7 +42,7 @@ class Engine:
         definitions: Callable[[], Sequence[Definition]],
         emit: Observer,
     ) -> None:
-        self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
+        self.worker_id = _new_identity()
         self.running = False
         self.settings, self._tasks, self._definitions, self._emit = settings, tasks, definitions, emit
         self._make_store = make_store
@@ -142,6 +142,10 @@ class Engine:
 
     async def _start(self, scheduler: bool, worker: bool, user_loop: asyncio.AbstractEventLoop) -> None:
         door = await self._ready()
+        if self.unfinished:
+            # Threads of the life before hold runs under the old name: its lease ends, instead of this life
+            # giving back (or starting again) what is still being executed.
+            self.worker_id = _new_identity()
         self._replica = replica = Replica(
             door,
             self.worker_id,
@@ -258,6 +262,10 @@ class Engine:
         else:
             log.warning("%s", reason, extra={"event": "store.lost"})
             self.say("store.lost", reason=reason)
+
+
+def _new_identity() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
