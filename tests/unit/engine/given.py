@@ -104,6 +104,7 @@ def one_replica(
         fleet.boot()
         one = One(fleet)
         one.passes(0.1)
+        assert fleet.oracle.violations == []
         yield one
 
 
