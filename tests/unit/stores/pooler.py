@@ -71,6 +71,9 @@ class Pooler:
         try:
             while True:
                 writer.write(message)
+                while message[:1] in b"PBDECH":  # of the extended protocol: answered with its Sync
+                    message = await _message(client)
+                    writer.write(message)
                 answer = await _until_ready(reader)
                 out.write(answer)
                 if answer[-1:] == b"I":

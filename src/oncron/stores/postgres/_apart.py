@@ -6,7 +6,7 @@ import asyncio
 import select
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -52,12 +52,12 @@ class Apart:
         self._choosing = threading.Lock()
 
     @contextmanager
-    def line(self) -> Generator[SyncLine]:
-        """A sync connection in no transaction. Raises StoreUnavailable."""
+    def line(self, begin: Callable[[SyncLine], None]) -> Generator[SyncLine]:
+        """A sync connection on which `begin` has worked. Raises StoreUnavailable, psycopg.Error."""
         if not self._free.acquire(timeout=DEADLINE_S):
             raise self._none_free()
         try:
-            line = _usable(self._idle) or self._connected()
+            line = self._begun(begin)
             try:
                 yield line
             finally:
@@ -66,8 +66,8 @@ class Apart:
             self._free.release()
 
     @asynccontextmanager
-    async def line_async(self) -> AsyncGenerator[AsyncLine]:
-        """An async connection in no transaction, of the running loop. Raises StoreUnavailable."""
+    async def line_async(self, begin: Callable[[AsyncLine], Awaitable[None]]) -> AsyncGenerator[AsyncLine]:
+        """An async connection of the running loop on which `begin` has worked. Raises as `line`."""
         own = self._of_loop()
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -75,7 +75,7 @@ class Apart:
         except TimeoutError:
             raise self._none_free() from None
         try:
-            line = _usable(own.idle) or await self._connected_async()
+            line = await self._begun_async(own.idle, begin)
             try:
                 yield line
             finally:
@@ -90,6 +90,38 @@ class Apart:
         for idle in [self._idle, *(own.idle for own in of_loops)]:
             while idle:
                 idle.pop().pgconn.finish()
+
+    def _begun(self, begin: Callable[[SyncLine], None]) -> SyncLine:
+        while (line := _usable(self._idle)) is not None:
+            try:
+                begin(line)
+            except psycopg.OperationalError:
+                line.pgconn.finish()  # it was lost while it stood idle: nothing was done yet
+            else:
+                return line
+        line = self._connected()
+        try:
+            begin(line)
+        except BaseException:
+            line.pgconn.finish()
+            raise
+        return line
+
+    async def _begun_async(self, idle: list[AsyncLine], begin: Callable[[AsyncLine], Awaitable[None]]) -> AsyncLine:
+        while (line := _usable(idle)) is not None:
+            try:
+                await begin(line)
+            except psycopg.OperationalError:
+                line.pgconn.finish()  # as above
+            else:
+                return line
+        line = await self._connected_async()
+        try:
+            await begin(line)
+        except BaseException:
+            line.pgconn.finish()
+            raise
+        return line
 
     def _of_loop(self) -> _OfLoop:
         loop = asyncio.get_running_loop()

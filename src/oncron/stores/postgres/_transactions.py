@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import psycopg
@@ -24,6 +31,8 @@ from oncron.stores.postgres._apart import DEADLINE_S, Apart, AsyncLine, SyncLine
 from oncron.stores.postgres._connection import Raw, literal
 
 T = TypeVar("T")
+_LOST = ("08", "57")
+"""Classes of the server's errors after which it may or may not have done what was asked."""
 AnyLine = Connection[Any] | AsyncConnection[Any]
 Argument = str | bytes | int | None
 
@@ -55,26 +64,38 @@ class InTransactions(Protocol):
 
     @contextmanager
     def transaction(self, *, within: int) -> Generator[SyncLine]:
-        with self._apart.line() as line:
-            block = line.transaction()
+        blocks: list[AbstractContextManager[Any]] = []
+
+        def begin(line: SyncLine) -> None:
+            blocks[:] = [line.transaction()]
+            blocks[0].__enter__()
+            line.execute(self._begin(within))
+
+        with ExitStack() as stack:
             with self._translated():
-                block.__enter__()
-                line.execute(self._begin(within))
+                line = stack.enter_context(self._apart.line(begin))
+            [block] = blocks
             try:
                 yield line
             except BaseException as error:
                 block.__exit__(type(error), error, error.__traceback__)
                 raise
-            with self._committing(line):
+            with self._committing():
                 block.__exit__(None, None, None)
 
     @asynccontextmanager
     async def transaction_async(self, *, within: int) -> AsyncGenerator[AsyncLine]:
-        async with self._apart.line_async() as line:
-            block = line.transaction()
+        blocks: list[AbstractAsyncContextManager[Any]] = []
+
+        async def begin(line: AsyncLine) -> None:
+            blocks[:] = [line.transaction()]
+            await blocks[0].__aenter__()
+            await line.execute(self._begin(within))
+
+        async with AsyncExitStack() as stack:
             with self._translated():
-                await block.__aenter__()
-                await line.execute(self._begin(within))
+                line = await stack.enter_async_context(self._apart.line_async(begin))
+            [block] = blocks
             try:
                 yield line
             except BaseException as error:
@@ -83,7 +104,7 @@ class InTransactions(Protocol):
                 else:
                     await block.__aexit__(type(error), error, error.__traceback__)
                 raise
-            with self._committing(line):
+            with self._committing():
                 await block.__aexit__(None, None, None)
 
     def _begin(self, within: int) -> bytes:
@@ -97,13 +118,13 @@ class InTransactions(Protocol):
             raise _errors.translated(error, self.url) from error
 
     @contextmanager
-    def _committing(self, line: AnyLine) -> Generator[None]:
+    def _committing(self) -> Generator[None]:
         """A connection that is lost now leaves open whether the commit was done. A constraint of the user's
         that is checked at commit has its own word."""
         try:
             yield
         except psycopg.OperationalError as error:
-            if not line.pgconn.transaction_status == TransactionStatus.UNKNOWN:
+            if error.sqlstate is not None and not error.sqlstate.startswith(_LOST):
                 raise _errors.translated(error, self.url) from error
             raise StoreUnavailable(
                 f"{self.url}: the connection was lost during a commit: whether it was done is unknown here. The store "
@@ -114,11 +135,13 @@ class InTransactions(Protocol):
 
     def finish_in(self, connection: Any, outcome: Outcome) -> FinishResult:
         if isinstance(connection, SyncLine):
+            self._refuse_ended(connection)
             return self._drive(connection, self._finishing(outcome, "step.last"))
         return self._on_sync(connection, self._finishing(outcome, "step.inside"))
 
     async def finish_in_async(self, connection: Any, outcome: Outcome) -> FinishResult:
         if isinstance(connection, AsyncLine):
+            self._refuse_ended(connection)
             return await self._drive_async(connection, self._finishing(outcome, "step.last"))
         return await self._on_async(connection, self._finishing(outcome, "step.inside"))
 
@@ -187,16 +210,27 @@ class InTransactions(Protocol):
         """Raises DefinitionError for a connection that has no transaction in which a step could join."""
         if line.closed:
             raise DefinitionError("the given connection is closed")
-        status = line.pgconn.transaction_status
-        if status == TransactionStatus.IDLE and line.autocommit:
+        if line.pgconn.transaction_status == TransactionStatus.IDLE and line.autocommit:
             raise _caller.refuse_no_transaction("`with connection.transaction():`")
-        if status == TransactionStatus.INERROR:
-            raise DefinitionError(
-                "the transaction of the given connection has failed already, nothing can be written in it any more: "
-                "roll it back"
-            )
+        self._refuse_failed(line)
         if line.pgconn.parameter_status(b"client_encoding") != b"UTF8":
             raise NotSupported("the given connection has another client_encoding than UTF8; connect with that")
+
+    def _refuse_failed(self, line: AnyLine) -> None:
+        if line.pgconn.transaction_status == TransactionStatus.INERROR:
+            raise DefinitionError(
+                "the transaction has failed already, nothing can be written in it any more: let the error of its "
+                "statement pass, or put a part that may fail into a savepoint (`with connection.transaction():`)"
+            )
+
+    def _refuse_ended(self, line: SyncLine | AsyncLine) -> None:
+        """Of a block's own transaction. Raises DefinitionError if a statement in it has failed or ended it."""
+        self._refuse_failed(line)
+        if line.pgconn.transaction_status == TransactionStatus.IDLE:
+            raise DefinitionError(
+                "a statement inside ctx.transaction() has ended the transaction, what it had written until then may "
+                "be committed without the run's end: leaving the block commits, an exception rolls back"
+            )
 
     def _meeting(self, identity: str) -> Asking[None]:
         """Raises NotSupported for another database. Asked once a connection; fails no transaction."""
@@ -210,14 +244,17 @@ class InTransactions(Protocol):
 
     def _own_identity(self) -> str:
         if self._identity is None:
-            with self._apart.line() as line:
+            with self._translated(), self._apart.line(lambda _: None) as line:
                 self._identity = self._drive(line, self._identifying())
         return self._identity
 
     async def _own_identity_async(self) -> str:
+        async def ask(_: AsyncLine) -> None: ...
+
         if self._identity is None:
-            async with self._apart.line_async() as line:
-                self._identity = await self._drive_async(line, self._identifying())
+            with self._translated():
+                async with self._apart.line_async(ask) as line:
+                    self._identity = await self._drive_async(line, self._identifying())
         return self._identity
 
     def _identifying(self) -> Asking[str]:
