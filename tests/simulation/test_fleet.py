@@ -210,7 +210,7 @@ def test_a_replica_that_is_cut_off_stops_its_runs_before_another_starts_them() -
     fleet = after_many_cuts()
 
     fleet.oracle.verdict(fleet.store, drained=False)
-    assert len(fleet.oracle.reaped) > 50
+    assert len(fleet.oracle.reaped) >= 30
     stopped = [line for line in fleet.oracle.lines if line.how == "cancelled"]
     assert len(stopped) >= len(fleet.oracle.reaped)
 
