@@ -63,8 +63,8 @@ class Janitor:
             try:
                 reaped = await self._door(lambda store: store.reap(_REAP))
             except StoreUnavailable:
-                self._expired.set()
-                return
+                self._expired.set()  # not reaped yet: the loop starts again, after its pause, and does it then
+                raise
             self._tell(reaped)
             if len(reaped.runs) < _REAP:
                 return

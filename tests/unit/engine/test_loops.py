@@ -8,7 +8,7 @@ import pytest
 
 from oncron._engine import janitor
 from oncron._engine.spec import Execution
-from oncron._model import RunState
+from oncron._model import ClaimSpec, RunState, new_id
 from oncron.triggers import every
 from tests.simulation.network import _METHODS
 from tests.simulation.world import SECOND, passes
@@ -60,6 +60,21 @@ def test_B081_every_call_failing_for_a_minute_is_survived() -> None:
             "store.back",
         ]
         one.fleet.oracle.verdict(one.fleet.store, drained=False)
+
+
+def test_a_store_that_refuses_to_reap_is_not_asked_without_a_pause() -> None:
+    ghost = ClaimSpec(claim_id=new_id(), worker="ghost", limit=1, lease_for=SECOND, tasks=("send",))
+    with one_replica(quick) as one:
+        run_id = one.enqueue(delay=5 * SECOND)
+        due_at = one.run_of(run_id).due_at
+        one.does(one.fleet.desk(lambda store: store.claim(ghost, now=due_at)))
+        one.link.fates["reap"] = ["refused"] * 10_000
+        one.passes(60)
+
+        assert 5 < one.link.calls["reap"] < 300
+        one.link.fates["reap"] = []
+        one.passes(30)
+        assert one.run_of(run_id).state is RunState.SUCCEEDED
 
 
 def test_one_row_that_cannot_be_read_stops_no_other() -> None:
