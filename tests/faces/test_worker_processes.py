@@ -42,14 +42,14 @@ def test_a_function_of_the_started_script_is_found_again(start: Start, reader: O
             raise Odd
         if __name__ == "__main__":
             with app:
-                print(app.sync(job.enqueue_sync(Point(3)).wait(20)))
+                print(app.sync(job.enqueue_sync(Point(3)).wait(50)))
                 try:
-                    app.sync(fails.enqueue_sync().wait(20))
+                    app.sync(fails.enqueue_sync().wait(50))
                 except Exception as error:
                     print(error)
         """
     )
-    code, said = process.ends(within=30)
+    code, said = process.ends(within=50)
     assert code == 0, process.errors()
     first, second = said.splitlines()
     assert first == "__mp_main__ 3"
@@ -65,12 +65,12 @@ def test_so_is_one_of_a_module_that_was_started_with_m(start: Start) -> None:
             return __name__
         if __name__ == "__main__":
             with app:
-                print(app.sync(job.enqueue_sync().wait(20)))
+                print(app.sync(job.enqueue_sync().wait(50)))
         """,
         "-m",
         "jobs",
     )
-    assert process.ends(within=30) == (0, "__mp_main__\n"), process.errors()
+    assert process.ends(within=50) == (0, "__mp_main__\n"), process.errors()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_script_without_a_guard_is_told_to_have_one_instead_of_running_everyth
     assert told in said, process.errors()
     assert 'move that under `if __name__ == "__main__":`' in said
     process.tell(signal.SIGTERM)
-    assert process.ends(within=15)[0] == 0
+    assert process.ends(within=50)[0] == 0
     assert len(reader.sync(reader.runs())) == 1
 
 
@@ -114,11 +114,11 @@ def test_a_task_in_a_process_uses_the_store_as_any_program_does(start: Start, re
             return [run.task for run in app.sync(app.runs())]
         if __name__ == "__main__":
             with app:
-                say(app.sync(job.enqueue_sync().wait(20)))
+                say(app.sync(job.enqueue_sync().wait(50)))
         """
     )
     assert process.next_line() == "['next_one', 'job']", process.errors()
-    assert process.ends(within=15) == (0, "")
+    assert process.ends(within=50) == (0, "")
 
 
 def test_a_stopping_replica_waits_for_its_processes_as_for_threads(start: Start, reader: Oncron) -> None:
@@ -137,7 +137,7 @@ def test_a_stopping_replica_waits_for_its_processes_as_for_threads(start: Start,
     )
     process.hear("started")
     process.tell(signal.SIGTERM)
-    assert process.ends(within=15) == (0, ""), process.errors()
+    assert process.ends(within=50) == (0, ""), process.errors()
     (run,) = reader.sync(reader.runs())
     assert (run.state, run.result) == ("succeeded", "in time")
 
@@ -169,7 +169,7 @@ def test_what_does_not_end_in_time_or_at_the_second_signal_is_killed_and_given_b
     process.hear("told")
     if signals == 2:
         process.tell(signal.SIGTERM)
-    code, said = process.ends(within=15)
+    code, said = process.ends(within=50)
     assert code == 0, process.errors()
     assert said.endswith("returned\n")
     (run,) = reader.sync(reader.runs())
@@ -193,7 +193,7 @@ def test_processes_do_not_outlive_a_replica_that_is_killed(start: Start) -> None
             return os.getpid()
         if __name__ == "__main__":
             with app:
-                say(app.sync(idle.enqueue_sync().wait(20)))
+                say(app.sync(idle.enqueue_sync().wait(50)))
                 spin.enqueue_sync()
                 deaf.enqueue_sync()
                 threading.Event().wait()
@@ -201,7 +201,7 @@ def test_processes_do_not_outlive_a_replica_that_is_killed(start: Start) -> None
     )
     workers = [Watch(int(process.next_line())) for _ in range(3)]
     process.tell(signal.SIGKILL)
-    assert [worker.ends(within=10) for worker in workers] == [True, True, True]
+    assert [worker.ends(within=50) for worker in workers] == [True, True, True]
 
 
 def test_a_process_does_not_go_on_without_a_lease_while_its_replica_is_stopped(start: Start) -> None:
@@ -219,7 +219,7 @@ def test_a_process_does_not_go_on_without_a_lease_while_its_replica_is_stopped(s
     )
     worker = Watch(int(process.next_line()))
     process.tell(signal.SIGSTOP)
-    assert worker.ends(within=10), "lease_for is two seconds"
+    assert worker.ends(within=50), "lease_for is two seconds"
 
 
 def test_a_process_logs_as_its_replica_does(start: Start) -> None:
@@ -234,13 +234,13 @@ def test_a_process_logs_as_its_replica_does(start: Start) -> None:
             logging.getLogger("oncron.task").propagate = True
             with app:
                 say(job.enqueue_sync().id)
-                app.sync(app.sync(app.runs())[0].wait(20))
+                app.sync(app.sync(app.runs())[0].wait(50))
         else:
             logging.root.handlers.clear()
         """
     )
     run = process.next_line()
-    assert process.ends(within=30)[0] == 0
+    assert process.ends(within=50)[0] == 0
     assert f"SHOP INFO {run}: working\n" in process.errors()
 
 
@@ -261,6 +261,6 @@ def test_so_it_does_under_the_command_line(start: Start) -> None:
     )
     process.hear("done")
     process.tell(signal.SIGTERM)
-    assert process.ends(within=15)[0] == 0
+    assert process.ends(within=50)[0] == 0
     (line,) = [line for line in process.errors().splitlines() if '"working"' in line]
     assert {"level": "info", "logger": "oncron.task", "task": "job", "attempt": 1}.items() <= json.loads(line).items()

@@ -25,7 +25,7 @@ from oncron._model import Outcome, OutcomeKind, RunRecord, new_run_id
 from oncron.backoff import fixed
 from tests.unit.engine import chores
 
-WITHIN = 20
+WITHIN = 60
 RELEASED, RETRY, FAILED, LOST = OutcomeKind.RELEASED, OutcomeKind.RETRY, OutcomeKind.FAILED, OutcomeKind.LOST
 SUCCEEDED, CANCELLED, SKIPPED = OutcomeKind.SUCCEEDED, OutcomeKind.CANCELLED, OutcomeKind.SKIPPED
 
