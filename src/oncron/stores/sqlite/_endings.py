@@ -31,7 +31,7 @@ def finish(step: Step, outcomes: Sequence[Outcome]) -> list[FinishResult]:
     sheet = Sheet(step)
     sheet.load(outcome.run_id for outcome in outcomes)
     ending = [run for outcome in outcomes if (run := sheet.get(outcome.run_id)) is not None]
-    sheet.load_open_of(sorted({run.schedule for run in ending if run.serial and run.schedule is not None}))
+    sheet.load_serial_of(sorted({run.schedule for run in ending if run.serial and run.schedule is not None}))
     load_for(sheet, [new for outcome in outcomes for new in outcome.enqueue])
     results = [_finish_one(sheet, outcome) for outcome in outcomes]
     sheet.write()
@@ -131,7 +131,7 @@ def cancel(step: Step, run_id: str, opening: int | None) -> RunRecord:
     if not run.state.is_open or opening not in (None, run.opening):
         return run
     if run.state is RunState.PENDING:
-        sheet.load_open_of([] if run.schedule is None else [run.schedule])
+        sheet.load_serial_of([] if run.schedule is None else [run.schedule])
         run = sheet.end(run, RunState.CANCELLED, cancel_requested=True)
         sheet.fill_place(run)
     else:

@@ -129,7 +129,7 @@ class Firing:
 
     def _load(self, plans: Sequence[FirePlan]) -> None:
         rows = [self.rows[plan.name] for plan in plans if plan.ticks]
-        self.sheet.load_open_of(row.name for row in rows if row.overlap != "allow")
+        self.sheet.load_serial_of(row.name for row in rows if row.overlap != "allow")
         self.sheet.load_holders(row.unique for row in rows)
         ids = listed(tick.run_id for plan in plans for tick in plan.ticks)
         self._on_record = {row[0] for row in self.step.rows("fire.on_record", ids=ids)}

@@ -35,13 +35,16 @@ class Sheet:
         self._enter_all("run.get", ids=listed(ids))
 
     def load_schedules(self, names: Iterable[str]) -> None:
-        """The policies and the open runs of these schedules."""
+        """The policies and the open serial runs of these schedules."""
         wanted = listed(sorted(set(names) - self.overlaps.keys()))
         if wanted != "[]":
             self.overlaps |= {
                 name: Overlap(overlap) for name, overlap in self.step.rows("schedule.place", names=wanted)
             }
-            self._enter_all("run.open_of", schedules=wanted)
+            self._enter_all("run.serial_of", schedules=wanted)
+
+    def load_serial_of(self, names: Iterable[str]) -> None:
+        self._enter_all("run.serial_of", schedules=listed(names))
 
     def load_open_of(self, names: Iterable[str]) -> None:
         self._enter_all("run.open_of", schedules=listed(names))

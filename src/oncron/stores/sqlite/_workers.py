@@ -57,7 +57,7 @@ def reap(step: Step, limit: int) -> Reaped:
     expired = [run_of(row) for row in step.rows("reap.runs", workers=listed(holders), limit=limit)] if holders else []
     if expired:
         sheet = Sheet(step)
-        sheet.load_open_of(sorted({run.schedule for run in expired if run.schedule is not None}))
+        sheet.load_serial_of(sorted({run.schedule for run in expired if run.schedule is not None}))
         sheet.load(run.id for run in expired)
         expired = [_take_away(sheet, run) for run in expired]
         sheet.write()

@@ -194,6 +194,12 @@ select {run} from json_each(:schedules) j
 cross join {ns}_runs r on r.schedule = j.value
 where r.ended_at is null;
 
+-- name: run.serial_of
+-- Those of them that take the schedule's place: a backfill may have left many that do not.
+select {run} from json_each(:schedules) j
+cross join {ns}_runs r on r.schedule = j.value
+where r.ended_at is null and r.serial = 1;
+
 -- name: run.holders
 -- The open runs that have these unique keys.
 select {run} from json_each(:keys) j
