@@ -24,6 +24,8 @@ BACKFILL_TICKS = 100_000
 RETRIES = 3
 RETRY_DELAY = 1 * SECOND
 RETRY_DELAY_CAP = 3600 * SECOND
+RETRY_IN_AT_MOST = 200 * 365 * DAY
+"""What `RetryIn` may ask for: past that, instants would no longer fit into a store."""
 RELEASES_IN_A_ROW = 10
 """Releases in a row that spend no attempt; each further one does."""
 

@@ -107,12 +107,18 @@ def judge(
     if isinstance(error, RetryIn):
         if error.spend_attempt and run.is_last_attempt:
             return _ended(run, OutcomeKind.FAILED, error, "no attempt left")
-        return _again(run, error, max(0, delta_us(error.delay)), backoff, spend=error.spend_attempt)
+        return _again(run, error, wanted_delay(error), backoff, spend=error.spend_attempt)
     if run.is_last_attempt:
         return _ended(run, OutcomeKind.FAILED, error, _short(error))
     if not isinstance(error, retry_on):
         return _ended(run, OutcomeKind.FAILED, error, f"not repeated: {_short(error)}")
     return _again(run, error, backoff(run.attempts_spent, run.id), backoff, spend=True)
+
+
+def wanted_delay(error: RetryIn) -> int:
+    """The microseconds it asks for, never negative, and bounded: a sum with now fits every store. Raises
+    TypeError, ValueError or OverflowError for what is no duration."""
+    return min(max(0, delta_us(error.delay)), limits.RETRY_IN_AT_MOST)
 
 
 def timed_out(run: RunRecord, seconds: float) -> TimeoutError:

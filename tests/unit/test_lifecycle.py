@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oncron._clock import SECOND
-from oncron._defaults import ERROR_BYTES, RETRY_DELAY, RETRY_DELAY_CAP
+from oncron._defaults import ERROR_BYTES, RETRY_DELAY, RETRY_DELAY_CAP, RETRY_IN_AT_MOST
 from oncron._lifecycle import (
     GiveUp,
     RetryIn,
@@ -117,7 +117,15 @@ def test_a_retry_waits_by_the_backoff_of_the_attempts_spent_and_the_next_take_ov
 
 
 @pytest.mark.parametrize(
-    ("delay", "expected"), [(5, 5 * SECOND), (0.25, 250_000), (timedelta(minutes=2), 120 * SECOND), (-3, 0)]
+    ("delay", "expected"),
+    [
+        (5, 5 * SECOND),
+        (0.25, 250_000),
+        (timedelta(minutes=2), 120 * SECOND),
+        (-3, 0),
+        (9.2e12, RETRY_IN_AT_MOST),
+        (timedelta.max, RETRY_IN_AT_MOST),
+    ],
 )
 def test_retry_in_waits_as_long_as_it_says_and_never_less_than_nothing(delay: timedelta | float, expected: int) -> None:
     assert judge(held(), RetryIn(delay)).delay == expected

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from oncron._clock import delta_us
 from oncron._engine.logform import LogForm
-from oncron._lifecycle import GiveUp, RetryIn, Skip, cut, error_text
+from oncron._lifecycle import GiveUp, RetryIn, Skip, cut, error_text, wanted_delay
 from oncron._model import NewRun, RunRecord
 
 _SAID_BYTES = 2000
@@ -106,7 +105,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         control, delay, spend = None, 0, True
         if isinstance(error, RetryIn):
             try:
-                control, delay, spend = "RetryIn", delta_us(error.delay), bool(error.spend_attempt)
+                control, delay, spend = "RetryIn", wanted_delay(error), bool(error.spend_attempt)
             except (TypeError, ValueError, OverflowError) as wrong:
                 return cls.of(wrong)
         elif isinstance(error, GiveUp | Skip):
