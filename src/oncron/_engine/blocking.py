@@ -57,6 +57,7 @@ class Threads:
             else:
                 self._back()
                 future.set_result(result)
+                del result  # an idle thread must not keep the last one alive
             del work, future, fn
 
     def _back(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from oncron._engine.blocking import Threads
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Execution, Settings, TaskSpec
 from oncron._events import Event
@@ -138,6 +140,18 @@ async def test_threads_are_used_again() -> None:
             await one.heard("run.succeeded", await one.enqueue())
 
     assert len(threads) <= 2
+
+
+class Large: ...
+
+
+def test_an_idle_thread_keeps_no_result_alive() -> None:
+    threads, gone = Threads("idle"), threading.Event()
+
+    result = weakref.ref(threads.submit(Large).result(10), lambda _: gone.set())
+
+    assert gone.wait(10), result
+    threads.close()
 
 
 @pytest.mark.parametrize(
