@@ -97,13 +97,11 @@ class Keeper:
             try:
                 await self.once()
             except StoreUnavailable:
-                await self._pause(self._again)
+                pause = self._again
             else:
-                await self._pause(self._settings.lease_for // 3 if self._worker.executions else limits.IDLE_HEARTBEAT)
+                pause = self._settings.lease_for // 3 if self._worker.executions else limits.IDLE_HEARTBEAT
+            await wait_us(self._beat, pause)
             self._worker.forget_old()
-
-    async def _pause(self, wait: int) -> None:
-        await wait_us(self._beat, wait)
 
     async def watch(self) -> None:
         """Notice that the lease can no longer be trusted, between heartbeats."""
