@@ -13,8 +13,8 @@ from tests.unit.stores.sqlite_kit import opened, stranger
 
 HOT = (
     "schedule.due", "fire.rows", "fire.on_record", "fire.insert_run", "fire.move_cursor", "gap.newest", "run.next_seq",
-    "run.get", "run.open_of", "run.serial_of", "run.holders", "run.update", "claim.next_queue", "claim.next_priority", "claim.due",
-    "claim.next_due", "claim.held", "claim.lease", "schedule.tokens", "schedule.put_token", "worker.lease",
+    "run.get", "run.open_of", "run.serial_of", "run.holders", "run.update", "claim.next_queue", "claim.next_priority",
+    "claim.due", "claim.next_due", "claim.held", "claim.lease", "schedule.tokens", "schedule.put_token", "worker.lease",
     "worker.holds", "worker.report", "reap.holders", "reap.runs", "poll.next_tick", "run.prune", "gap.prune",
 )  # fmt: skip
 SQL = statements("oncron")
