@@ -7,8 +7,12 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace as replace_record
+
+from oncron import _defaults as limits
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Execution, Settings, TaskSpec
 from oncron._events import Event
@@ -28,6 +32,10 @@ class Replica:
 
     def __init__(self, fleet: Fleet, number: int) -> None:
         self.fleet, self.number, self.lives = fleet, number, 0
+        self.roles = {"scheduler": True, "worker": True}
+        self.lacks: frozenset[str] = frozenset()
+        """Tasks that its code does not have."""
+        self.definitions: list[Definition] = []
         self.link = fleet.link()
         self.process: Process
         self.engine: Engine
@@ -44,11 +52,12 @@ class Replica:
         )
         fleet.processes.append(self.process)
         self.link = fleet.link(cut=self.link.cut)
+        self.adopt()
         self.engine = Engine(
             make_store=lambda: self.link,  # pyright: ignore[reportArgumentType]
-            settings=fleet.settings,
-            tasks=fleet.tasks(self.process),
-            definitions=lambda: fleet.definitions,
+            settings=replace(fleet.settings, release=fleet.release),
+            tasks={name: spec for name, spec in fleet.tasks(self.process).items() if name not in self.lacks},
+            definitions=lambda: self.definitions,
             emit=fleet.events.append,
         )
         self.engine._loop = fleet.loop
@@ -56,11 +65,15 @@ class Replica:
         self.up = True
         fleet.loop.in_process(self.process, self._keep_up()).add_done_callback(self._has_started)
 
+    def adopt(self) -> None:
+        """The code of the newest release, as far as it declares schedules."""
+        self.definitions = [replace_record(d, release=self.fleet.release) for d in self.fleet.definitions]
+
     async def _keep_up(self) -> None:
         """What an init system does: start again until it works."""
         while True:
             try:
-                await self.engine.start(scheduler=True, worker=True, user_loop=self.fleet.loop)
+                await self.engine.start(**self.roles, user_loop=self.fleet.loop)
             except StoreError:
                 await passes(1)
             else:
@@ -113,6 +126,7 @@ class Fleet:
         queues: tuple[str, ...] | dict[str, int] | None = None,
         specs: dict[str, dict[str, Any]] | None = None,
         stop_within: int = 5 * SECOND,
+        keep_for: int = limits.KEEP_FOR,
     ) -> None:
         self.loop, self.seed = loop, seed
         self.chance = random.Random(f"fleet {seed}")
@@ -121,9 +135,17 @@ class Fleet:
         self.oracle = Oracle(lambda: loop.now_us)
         loop.hears = lambda text: self.oracle.say("asyncio", text)
         self.store = store(self.oracle, lambda: loop.now_us)
-        self.settings = Settings(concurrency=concurrency, lease_for=lease_for, stop_within=stop_within, queues=queues)
+        self.settings = Settings(
+            concurrency=concurrency,
+            lease_for=lease_for,
+            stop_within=stop_within,
+            queues=queues,
+            keep_for=keep_for,
+            keep_failed_for=2 * keep_for,
+        )
         self.max_running = max_running or {}
         self.definitions: list[Definition] = []
+        self.release: int | None = None
         self.bodies = {"quick": quick, "slow": slow, "moody": moody, STUBBORN: slow} if bodies is None else bodies
         self.specs = specs or {}
         self.events: list[Event] = []

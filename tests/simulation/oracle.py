@@ -108,9 +108,10 @@ class Oracle:
                 line.ended, line.how = self.now(), "killed"
                 del self._open_lines[key]
 
-    def froze(self, process: Process) -> None:
+    def froze(self, process: Process | None = None) -> None:
+        """That process was stopped; None: the store's clock was set, and no lease is worth what was told."""
         for line in self._open_lines.values():
-            if line.process is process:
+            if process in (None, line.process):
                 line.frozen = True
 
     # --- the steps --------------------------------------------------------------------
@@ -262,7 +263,7 @@ class Oracle:
 
     def verdict(self, store: WatchedStore, *, drained: bool = True) -> None:
         """After everything healed and every open run had its time. Raises Violation."""
-        if drained:
+        if drained and not self.violations:
             self._nothing_left(store)
         by_run: dict[str, list[Line]] = defaultdict(list)
         for line in self.lines:

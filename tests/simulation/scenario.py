@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from oncron._engine import registrar
-from oncron._model import Definition, Missed, NewRun, Overlap, RunFilter, new_run_id
-from oncron.triggers import Trigger, cron, daily, every, once
+from oncron import _defaults as limits
+from oncron._engine import janitor, registrar
+from oncron._model import Definition, Missed, NewRun, Overlap, RunFilter, ScheduleRecord, new_run_id
+from oncron.triggers import Trigger, cron, daily, every, once, parse
 from tests.simulation.fleet import Fleet, Replica, fleet_in_virtual_time
 from tests.simulation.network import Weather
 from tests.simulation.oracle import Oracle, Violation, WatchedStore
@@ -53,7 +55,10 @@ def play(
     """The story of this seed. Raises Violation with what the oracle found."""
     story = Story(seed, minutes=minutes, calm=calm)
     try:
-        with fleet_in_virtual_time(seed, store=store, **story.options) as fleet:
+        with pytest.MonkeyPatch.context() as patch, fleet_in_virtual_time(seed, store=store, **story.options) as fleet:
+            patch.setattr(limits, "DORMANT_AFTER", 60 * SECOND)
+            patch.setattr(janitor, "_NOTE_EVERY", 20 * SECOND)
+            patch.setattr(janitor, "_PRUNE_EVERY", 30 * SECOND)
             fleet.loop.run_until_complete(story.told_until_alarm(fleet))
         fleet.oracle.verdict(fleet.store)
     except Violation as violation:
@@ -76,9 +81,15 @@ class Story:
             "weather": Weather() if calm else self._weather(),
             "skews": (0, 0, 200_000, -3 * SECOND, 3600 * SECOND, -24 * 3600 * SECOND),
             "concurrency": chance.choice([1, 3, 10]),
+            "keep_for": chance.choice([30 * SECOND, 3600 * SECOND]),
             "max_running": chance.choice([None, {"slow": 1}, {"slow": 2, "quick": 1}]),
             "queues": chance.choice([None, None, ("mail", "default"), {"mail": 1, "default": 5}]),
         }
+        self.roles = [(True, True)] + [chance.choice([(True, True), (True, False), (False, True)]) for _ in range(4)]
+        self.lacks = [frozenset[str]()] + [
+            frozenset(chance.choice([(), (), ("slow",), ("quick", "moody")])) for _ in range(4)
+        ]
+        self.release = chance.choice([None, 1])
         pool = SLOW + (FAST if self.length < 5 else FAST[2:])
         self.definitions = [self._definition(f"s{k}", pool) for k in range(chance.randint(1, 6))]
 
@@ -127,7 +138,10 @@ class Story:
 
     async def told(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        fleet.definitions = self.definitions
+        fleet.definitions, fleet.release = self.definitions, self.release
+        for replica in fleet.replicas:
+            scheduler, worker = self.roles[replica.number]
+            replica.roles, replica.lacks = {"scheduler": scheduler, "worker": worker}, self.lacks[replica.number]
         fleet.boot()
         end = fleet.loop.now_us + round(self.length * 60 * SECOND)
         while fleet.loop.now_us < end:
@@ -154,7 +168,7 @@ class Story:
         if not replica.up or replica.process.stopped:
             return
         how_long = round(chance.choice([0.3, 1, 2, 4]) * self.lease * (0.5 + chance.random()))
-        match chance.randrange(7):
+        match chance.randrange(8):
             case 0:
                 replica.kill()
                 loop.at(how_long, self._boot, replica)
@@ -171,7 +185,11 @@ class Story:
                 replica.process.wall_offset += chance.choice([-1, 1]) * chance.choice(
                     [SECOND, self.lease, 86400 * SECOND]
                 )
-            case 5 if chance.random() < 0.3:
+            case 5 if chance.random() < 0.1:
+                clock, jump = self.fleet.store._clock, chance.choice([2 * SECOND, 60 * SECOND, 3600 * SECOND])
+                self.fleet.store._clock = self.fleet.oracle.now = lambda: clock() + jump
+                self.fleet.oracle.froze()
+            case 6 if chance.random() < 0.3:
                 for other in self.fleet.replicas:
                     other.link.cut = True
                     loop.at(how_long, self._join, other)
@@ -200,7 +218,7 @@ class Story:
         if not rows:
             return
         row = chance.choice(rows)
-        match chance.randrange(9):
+        match chance.randrange(12):
             case 0:
                 await fleet.desk(lambda store: registrar.pause(store, row.name, "by the operator"))
             case 1 | 2:
@@ -224,9 +242,37 @@ class Story:
                         await fleet.desk(lambda store: store.cancel(run_id))
                     else:
                         await fleet.desk(lambda store: store.retry(run_id))
+            case 8:
+                await self._backfill(row)
+            case 9:
+                new = replace(self._definition(f"api{chance.randrange(2)}", SLOW + FAST[2:]), origin="api")
+                await fleet.desk(lambda store: registrar.put(store, new))
+            case 10:
+                await fleet.desk(lambda store: registrar.remove(store, row.name))
             case _:
                 at = fleet.loop.now_us - 60 * SECOND
                 await fleet.desk(lambda store: store.prune(ended_before=at, failed_before=at))
+
+    async def _backfill(self, row: ScheduleRecord) -> None:
+        """Three instants of the schedule, under one backfill id."""
+        fleet, definition = self.fleet, row.definition
+        trigger, tick = parse(definition.trigger), fleet.oracle.now() - 120 * SECOND
+        runs: list[NewRun] = []
+        while len(runs) < 3 and (following := trigger.next_after_us(tick)) is not None:
+            if following > fleet.oracle.now():
+                break
+            tick = following
+            runs.append(
+                NewRun(
+                    id=new_run_id(),
+                    task=definition.task,
+                    schedule=row.name,
+                    tick=tick,
+                    backfill="b1",
+                    retries=definition.retries,
+                )
+            )
+        await fleet.desk(lambda store: store.enqueue(runs))
 
     def _redefine(self) -> None:
         """A deploy: one definition changes, and those that run declare it."""
@@ -237,6 +283,9 @@ class Story:
         if chance.random() < 0.5:
             new = replace(new, trigger=old.trigger, start_at=old.start_at, end_at=old.end_at)
         fleet.definitions[at] = new
+        if fleet.release is not None:
+            fleet.release += 1
         for replica in fleet.live():
-            if replica.engine.running:
+            if replica.engine.running and (fleet.release is None or chance.random() < 0.5):
+                replica.adopt()
                 replica.engine.changed()

@@ -148,7 +148,7 @@ def test_B117_B119_a_replica_whose_own_clock_jumps_a_day_fires_nothing_early() -
     assert [line.run.tick for line in fleet.oracle.lines] == [START + 600 * SECOND]
 
 
-def after_an_outage() -> Fleet:
+def after_an_outage(outages: int = 1, between: float = 4) -> Fleet:
     """Three replicas hold twelve runs while the store is away for three leases; one hears it before the others."""
 
     async def long(_execution: object, _chance: object) -> None:
@@ -162,16 +162,25 @@ def after_an_outage() -> Fleet:
 
         async def story() -> None:
             await fleet.sleep(90)
-            for replica in fleet.replicas:
-                replica.link.cut = True
-            await fleet.sleep(45)
-            for replica in fleet.replicas:
-                replica.link.cut = False
-                await fleet.sleep(4)
+            for _ in range(outages):
+                for replica in fleet.replicas:
+                    replica.link.cut = True
+                await fleet.sleep(45)
+                for replica in fleet.replicas:
+                    replica.link.cut = False
+                    await fleet.sleep(between)
             await fleet.sleep(400)
 
         fleet.loop.run_until_complete(story())
     return fleet
+
+
+def test_G8_two_outages_in_a_row_are_no_massacre_though_a_reap_was_being_waited_for() -> None:
+    """The first one leaves every reaper patient; its patience must not run out within the second."""
+    fleet = after_an_outage(outages=2, between=2)
+
+    fleet.oracle.verdict(fleet.store)
+    assert fleet.oracle.reaped == []
 
 
 def test_G8_a_store_outage_longer_than_a_lease_is_no_massacre() -> None:
