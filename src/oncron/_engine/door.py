@@ -125,6 +125,12 @@ class Door:
             await sleep_us(pause)
             pause = min(pause * 2, 1_000_000)
 
+    def contact_for(self) -> int:
+        """How long the contact has been unbroken: nothing while the store is silent, even before its next
+        answer says so. In an outage a reap may be the first call that gets through again."""
+        now = boot_us()
+        return 0 if now - self.last_contact > self._silence else now - self.contact_since
+
     def _answered(self, sent: int, now: int | None) -> None:
         before, self.last_contact = self.last_contact, boot_us()
         if self.last_contact - before > self._silence:

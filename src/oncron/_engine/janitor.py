@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from oncron import _defaults as limits
-from oncron._clock import boot_us, sleep_us
+from oncron._clock import sleep_us
 from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.spec import Settings
@@ -54,14 +54,16 @@ class Janitor:
         while True:
             await self._expired.wait()
             self._expired.clear()
-            while (patience := self._settings.lease_for - (boot_us() - self._door.contact_since)) > 0:
+            while (patience := self._settings.lease_for - self._door.contact_for()) > 0:
                 await sleep_us(patience)
             await self._reap()
 
     async def _reap(self) -> None:
+        # One that hangs for long would be answered after an outage, before the others could renew.
+        deadline = min(limits.CALL_DEADLINE, max(limits.SECOND // 2, self._settings.lease_for // 2))
         while True:
             try:
-                reaped = await self._door(lambda store: store.reap(_REAP))
+                reaped = await self._door(lambda store: store.reap(_REAP), deadline=deadline)
             except StoreUnavailable:
                 self._expired.set()  # not reaped yet: the loop starts again, after its pause, and does it then
                 raise
