@@ -269,3 +269,21 @@ async def test_a_backfill_runs_what_was_never_run_and_may_be_repeated(app: Oncro
         for run_id in done.runs:
             await (await app.get_run(run_id)).wait(15)
     assert sorted(day for day in days if day is not None) == [done.first + k * timedelta(hours=1) for k in range(6)]
+
+
+async def test_why_tells_what_became_of_a_tick(app: Oncron) -> None:
+    """Asked of any instant: the answer comes from what is on record."""
+    ran: asyncio.Queue[datetime | None] = asyncio.Queue()
+
+    @app.schedule(FAST)
+    async def beat(ctx: RunContext) -> None:
+        ran.put_nowait(ctx.tick)
+
+    async with app:
+        tick = await asyncio.wait_for(ran.get(), 15)
+        await app.pause("beat", note="moving house")
+    assert tick is not None
+    assert (await app.why("beat", tick)).verdict == "run"
+    assert (await app.why("beat", tick + timedelta(milliseconds=100))).verdict == "not_a_tick"
+    later = await app.why("beat", tick + timedelta(hours=1))
+    assert (later.verdict, "moving house" in str(later)) == ("paused", True)
