@@ -28,6 +28,8 @@ _MISFITS = 10
 _MISFIT_DELAY = 30 * limits.SECOND
 _NO_PROCESS_DELAY = 5 * limits.SECOND
 """How long a run waits that was given back because no process could be started."""
+_NO_LOOP_DELAY = 5 * limits.SECOND
+"""How long a run waits that was given back because the user's loop does not run."""
 
 
 class Raised:
@@ -59,6 +61,11 @@ class Executor:
         """Have a process ready if one of these needs it."""
         self.processes.warm(tuple(spec.target for spec in specs if spec.target is not None))
 
+    @property
+    def loop_runs(self) -> bool:
+        """Whether async tasks can be run: the user's loop may have been closed, or have been left standing."""
+        return self._user_loop.is_running()
+
     async def close(self) -> None:
         self._threads.close()
         await self.processes.close()
@@ -78,11 +85,11 @@ class Executor:
         if spec.target is not None:
             return self._of_process(execution, spec, await self.processes.run(execution, spec))
         if run.timeout is not None:
-            execution.deadline = execution.store_now() + run.timeout
+            execution.times_out_at(execution.store_now() + run.timeout)
         try:
             started = self._start(spec, call)
         except RuntimeError as error:
-            return released(run, f"the loop for async tasks is gone: {error}", started=False)
+            return _given_back(run, f"the event loop for async tasks does not run ({error})", _NO_LOOP_DELAY)
         execution.started = True
         self._say("run.started", schedule=run.schedule, run=run.id)
         value = await self._end(execution, started)
@@ -92,6 +99,8 @@ class Executor:
 
     def _start(self, spec: TaskSpec, call: Callable[[], Any]) -> _Started:
         if spec.is_async:
+            if not self.loop_runs:
+                raise RuntimeError("it was closed, or stopped without the app")
             return _on_loop(self._user_loop, call)
         return _Started(self._threads.submit(lambda: _caught(call)), None)
 
@@ -104,10 +113,11 @@ class Executor:
         while not done.done():
             execution.changed.clear()
             changed = asyncio.ensure_future(execution.changed.wait())
-            left = None if execution.stop_reason is not None else self._time_left(execution)
-            await asyncio.wait({done, changed}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            left = None if execution.stop_reason is not None else execution.time_left
+            seconds = None if left is None else left / limits.SECOND
+            await asyncio.wait({done, changed}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
-            if not done.done() and execution.stop_reason is None and self._time_left(execution) == 0:
+            if not done.done() and execution.stop_reason is None and execution.time_left == 0:
                 execution.ask_to_stop("timeout")
             if not done.done() and execution.stop_reason is not None and not execution.stop_told:
                 execution.stop_told = True
@@ -129,11 +139,6 @@ class Executor:
             reason,
             extra={"event": "run.overrun", "run": run.id},
         )
-
-    def _time_left(self, execution: Execution) -> float | None:
-        if execution.deadline is None:
-            return None
-        return max(0, execution.deadline - execution.store_now()) / 1_000_000
 
     # --- judging ----------------------------------------------------------------------
 

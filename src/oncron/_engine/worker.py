@@ -39,6 +39,9 @@ _REMEMBERED = 60 * limits.SECOND
 _SKIPPED_LOCKED = 20_000
 """A claim that found due runs but got none met locks of others: again after this."""
 
+_NO_LOOP = 250_000
+"""How soon a worker with async tasks only looks again whether the user's loop runs."""
+
 _EVENTS = {
     RunState.SUCCEEDED: "run.succeeded",
     RunState.FAILED: "run.failed",
@@ -81,6 +84,8 @@ class Worker:
         """Set while no fire or claim that may lease runs is on its way."""
         self.answered.set()
         self._next_due: int | None = 0
+        self._loopless_since: int | None = None
+        self._said_loopless = False
         self.accepting = False
 
     # --- what is held -----------------------------------------------------------------
@@ -101,8 +106,8 @@ class Worker:
 
     def reserve(self) -> ClaimSpec | None:
         """All free slots, for one claim; give them back with `take`."""
-        free = self.free
-        if not self.accepting or free == 0 or not self._tasks:
+        free, tasks = self.free, self._claimable()
+        if not self.accepting or free == 0 or not tasks:
             return None
         self._reserved += free
         self.answered.clear()
@@ -111,12 +116,33 @@ class Worker:
             worker=self._me,
             limit=free,
             lease_for=self._settings.lease_for,
-            tasks=tuple(self._tasks),
+            tasks=tuple(spec.name for spec in tasks),
             queues=self._queue_order(),
-            max_running=tuple(
-                (spec.name, spec.max_running) for spec in self._tasks.values() if spec.max_running is not None
-            ),
+            max_running=tuple((spec.name, spec.max_running) for spec in tasks if spec.max_running is not None),
         )
+
+    def _claimable(self) -> list[TaskSpec]:
+        """The tasks that can be executed here: none that are async while the user's loop does not run, or each
+        of their runs would be taken, given back and taken again."""
+        if self._executor.loop_runs:
+            self._loopless_since, self._said_loopless = None, False
+            return list(self._tasks.values())
+        self._say_loopless()
+        return [spec for spec in self._tasks.values() if not spec.is_async]
+
+    def _say_loopless(self) -> None:
+        """Once, and not if the loop only pauses between two calls of `run_until_complete`."""
+        now = boot_us()
+        self._loopless_since = now if self._loopless_since is None else self._loopless_since
+        if self._said_loopless or now - self._loopless_since < limits.SECOND:
+            return
+        if any(spec.is_async for spec in self._tasks.values()):
+            self._said_loopless = True
+            log.error(
+                "the event loop that the app was started in does not run any more, though the app was not stopped: "
+                "this replica takes no runs of async tasks; await app.stop() before the loop ends (`async with app:` "
+                "does), then start the app again"
+            )
 
     def _queue_order(self) -> tuple[str, ...] | None:
         queues = self._settings.queues
@@ -225,9 +251,9 @@ class Worker:
             self._wake.clear()
             if self.accepting and self.free and self._tasks and self._next_due is not None:
                 wait = self._door.clock.boot_at(self._next_due) - boot_us()
-                if wait <= 0:
+                if wait <= 0 and self._claimable():
                     return
-                wait = min(wait, limits.SLEEP_AT_MOST)
+                wait = min(wait, limits.SLEEP_AT_MOST) if wait > 0 else _NO_LOOP
             else:
                 wait = limits.SLEEP_AT_MOST
             await wait_us(self._wake, wait)
