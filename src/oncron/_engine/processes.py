@@ -209,7 +209,8 @@ class _Attempt:
         execution = self._execution
         match message:
             case wire.Started():
-                execution.started, execution.deadline = True, message.deadline
+                execution.started = True
+                execution.times_out_at(message.deadline)
                 self._process.was_used = True
                 self._say("run.started", schedule=execution.run.schedule, run=execution.run.id)
             case wire.Said():
@@ -235,7 +236,7 @@ class _Attempt:
         execution, now = self._execution, boot_us()
         if self._process.is_doomed:
             return None
-        until_deadline = None if execution.deadline is None else execution.deadline - execution.store_now()
+        until_deadline = execution.time_left
         if execution.stop_reason is None:
             return until_deadline if execution.started else self._begin_by - now
         if execution.stop_reason != "cancelled" or execution.at_once or not execution.started:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oncron import _defaults as limits
+from oncron._clock import boot_us
 from oncron._engine.wire import Target
 from oncron._lifecycle import Backoff, default_backoff
 from oncron._model import NewRun, Report, RunRecord
@@ -66,7 +67,9 @@ class Execution:
     started: bool = False
     """Whether user code was entered: what has not started is given back whole."""
     deadline: int | None = None
-    """Store time at which the timeout strikes."""
+    """Store time at which the timeout strikes, as estimated at the start (`times_out_at`)."""
+    strikes_at: int | None = None
+    """The same on this machine's boot clock, which goes by: a store whose clock is set times nothing out."""
     claimed_at: int = 0
     """Store time of the claim: the tick's lateness is measured here."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -91,6 +94,16 @@ class Execution:
     def may_have_ended(self) -> bool:
         """Whether the task ends its run itself: then the store, asked by the run's finish, says what became of it."""
         return self.transaction in ("ending", "ended")
+
+    def times_out_at(self, deadline: int | None) -> None:
+        """The timeout strikes at that store time; None: never."""
+        self.deadline = deadline
+        self.strikes_at = None if deadline is None else boot_us() + deadline - self.store_now()
+
+    @property
+    def time_left(self) -> int | None:
+        """Microseconds until the timeout strikes, 0 when it has; None: it never does."""
+        return None if self.strikes_at is None else max(0, self.strikes_at - boot_us())
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """End now. A lost lease overrides any other reason: nothing may be recorded then."""
