@@ -278,9 +278,15 @@ class Story:
         """A deploy: one definition changes, and those that run declare it."""
         fleet, chance = self.fleet, self.chance
         at = chance.randrange(len(fleet.definitions))
+        if chance.random() < 0.3 and len(fleet.definitions) > 1:
+            fleet.definitions.pop(at)  # no code declares it any more: it goes dormant, until one does again
+            at = 0
         old = fleet.definitions[at]
-        new = self._definition(old.name, SLOW + FAST[2:])
-        if chance.random() < 0.5:
+        new = self._definition(f"s{chance.randrange(6)}" if chance.random() < 0.2 else old.name, SLOW + FAST[2:])
+        if new.name != old.name:
+            fleet.definitions = [d for d in fleet.definitions if d.name != new.name] + [new]
+            at = len(fleet.definitions) - 1
+        elif chance.random() < 0.5:
             new = replace(new, trigger=old.trigger, start_at=old.start_at, end_at=old.end_at)
         fleet.definitions[at] = new
         if fleet.release is not None:

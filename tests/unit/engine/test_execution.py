@@ -353,3 +353,17 @@ def test_attempts_count_claims_and_never_go_down() -> None:
         one.executed(retries=1)
 
     assert seen == [(1, 1, False), (2, 1, False), (3, 1, False), (4, 2, True)]
+
+
+def test_a_store_whose_clock_is_set_a_day_ahead_times_nothing_out() -> None:
+    async def send(_execution: Execution) -> None:
+        await passes(20)
+
+    with one_replica(send) as one:
+        run_id = one.enqueue(timeout=30 * SECOND, retries=0)
+        one.passes(5)
+        clock = one.fleet.store._clock
+        one.fleet.store._clock = one.fleet.oracle.now = lambda: clock() + 86_400 * SECOND
+        one.passes(20)
+
+        assert one.run_of(run_id).state is RunState.SUCCEEDED
