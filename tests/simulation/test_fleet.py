@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from oncron._engine import registrar, scheduler
-from oncron._model import Definition, Missed, NewRun, Overlap, RunState, new_run_id
+from oncron._model import Definition, GapReason, Missed, NewRun, Overlap, RunState, new_run_id
 from oncron.triggers import Trigger, cron, daily, every
 from tests.simulation.fleet import Fleet, fleet_in_virtual_time
 from tests.simulation.network import Weather
@@ -330,3 +332,29 @@ def test_replicas_that_slept_together_take_nothing_from_each_other_when_they_wak
     fleet.oracle.verdict(fleet.store)
     assert fleet.oracle.reaped == []
     assert [line.how for line in fleet.oracle.lines] == ["returned"] * 12
+
+
+def test_a_store_that_goes_back_half_a_minute_runs_no_tick_again_that_a_live_replica_remembers() -> None:
+    """A restore, a fail-over to a standby that lagged: cursors are raised to where they are known to have been."""
+    tables = ("_schedule_rows", "_run_rows", "_open", "_open_of", "_gap_rows", "_worker_rows")
+    with fleet_in_virtual_time() as fleet:
+        fleet.definitions = [
+            scheduled(f"s{k}", every(seconds=7 + k), overlap=Overlap.ALLOW, missed=Missed.ALL) for k in range(4)
+        ]
+        fleet.boot()
+        fleet.loop.run_until_complete(fleet.sleep(60.5))
+        kept = {table: copy.deepcopy(dict(getattr(fleet.store, table))) for table in tables}
+        fleet.loop.run_until_complete(fleet.sleep(30))
+        for table, rows in kept.items():
+            dict.clear(getattr(fleet.store, table))
+            dict.update(getattr(fleet.store, table), rows)
+        fleet.loop.run_until_complete(fleet.sleep(60))
+
+    executed = [(line.run.schedule, line.run.tick) for line in fleet.oracle.lines]
+    assert len(executed) == len(set(executed))
+    assert {event.schedule for event in fleet.events if event.name == "store.rolled_back"} == {"s0", "s1", "s2", "s3"}
+    for name in ("s0", "s1", "s2", "s3"):
+        reasons = {gap.reason for gap in fleet.store._gap_rows[name]}
+        assert reasons == {GapReason.STORE_ROLLED_BACK}
+    late = [line for line in fleet.oracle.lines if line.began > START + 100 * SECOND]
+    assert {line.run.schedule for line in late} == {"s0", "s1", "s2", "s3"}, "and the ticks after it run"
