@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace as replace_record
 
 from oncron import _defaults as limits
-from oncron._engine.engine import Engine
+from oncron._engine.engine import Engine, Home
 from oncron._engine.spec import Execution, Settings, TaskSpec
 from oncron._events import Event
 from oncron._lifecycle import GiveUp, RetryIn, Skip
@@ -60,7 +60,7 @@ class Replica:
             definitions=lambda: self.definitions,
             emit=fleet.events.append,
         )
-        self.engine._loop = fleet.loop
+        self.engine._home = Home(fleet.loop)
         self.engine.worker_id = self.process.name
         self.up = True
         fleet.loop.in_process(self.process, self._keep_up()).add_done_callback(self._has_started)

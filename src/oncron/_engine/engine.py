@@ -21,13 +21,26 @@ from oncron._engine.spec import Settings, TaskSpec
 from oncron._events import Event, Observer
 from oncron._model import Definition, RunRecord, new_id
 from oncron._store import ReadableStore, Transactions
-from oncron.errors import AlreadyRunning, StoreError
+from oncron.errors import AlreadyRunning, StoreError, StoreUnavailable
 
 log = logging.getLogger("oncron.engine")
 T = TypeVar("T")
 
 _LOOK_FIRST, _LOOK_CAP, _LOOK_UNTIL = 5_000, limits.SECOND // 4, 60 * limits.SECOND
 """How often, and how long, a caller's open transaction is looked at."""
+_END_WITHIN = 2.0
+"""Seconds that what is under way may take to end when the engine is closed."""
+
+
+class Home:
+    """The engine's loop, from first use to `close`, and what lives on it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.opening = asyncio.Lock()
+        self.door: Door | None = None
+        self.hinted = False
+        self.hinting: asyncio.Future[None] | None = None
 
 
 class Engine:
@@ -46,28 +59,43 @@ class Engine:
         self.running = False
         self.settings, self._tasks, self._definitions, self._emit = settings, tasks, definitions, emit
         self._make_store = make_store
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._home: Home | None = None
         self._thread_lock = threading.Lock()
-        self._door: Door | None = None
         self._apart: ReadableStore | None = None
-        self._opening: asyncio.Lock | None = None
         self._replica: Replica | None = None
         self._hurry = False
-        self._hinted = False
-        self._hinting: asyncio.Future[None] | None = None
 
     # --- the thread -------------------------------------------------------------------
 
-    def _own_loop(self) -> asyncio.AbstractEventLoop:
-        with self._thread_lock:
-            if self._loop is None:
-                loop = asyncio.new_event_loop()
-                threading.Thread(target=_serve, args=(loop,), name="oncron-engine", daemon=True).start()
-                self._loop = loop
-            return self._loop
-
     def _submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._own_loop())
+        """On the engine's loop. What `close` interrupts raises StoreUnavailable."""
+        with self._thread_lock:  # so that `close` finds all that was ever submitted
+            if self._home is None:
+                self._home = Home(asyncio.new_event_loop())
+                threading.Thread(target=_serve, args=(self._home.loop,), name="oncron-engine", daemon=True).start()
+            return asyncio.run_coroutine_threadsafe(self._unless_closed(work), self._home.loop)
+
+    async def _unless_closed(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            self._here()
+            raise
+
+    def _here(self) -> Home:
+        """Where this coroutine runs. Raises StoreUnavailable if that was closed."""
+        home = self._home
+        if home is None or home.loop is not asyncio.get_running_loop():
+            raise StoreUnavailable(
+                "the app was stopped during this call, whose outcome is unknown; repeat it if it still matters"
+            ) from None
+        return home
+
+    def _soon(self, fn: Callable[[], None]) -> None:
+        """On the engine's loop, if there is one."""
+        with self._thread_lock:
+            if self._home is not None:
+                self._home.loop.call_soon_threadsafe(fn)
 
     def call(self, work: Callable[[ReadableStore], Awaitable[T]]) -> concurrent.futures.Future[T]:
         """Do something with the store, on the engine's loop; it is opened at first use. `work` must be
@@ -89,10 +117,9 @@ class Engine:
 
     async def _ready(self) -> Door:
         """The open store. The first caller opens and migrates it, the others wait for that."""
-        if self._opening is None:
-            self._opening = asyncio.Lock()
-        async with self._opening:
-            if self._door is None:
+        home = self._here()
+        async with home.opening:
+            if home.door is None:
                 store = self._make_store()
                 door = Door(store, self._contact, silence=self.settings.lease_for // 2)
                 try:
@@ -105,26 +132,22 @@ class Engine:
                 except BaseException:
                     await store.close()
                     raise
-                self._door = door
-        return self._door
+                home.door = door
+        return home.door
 
     def close(self) -> None:
-        """The store is closed and the thread ends. Further use opens anew."""
+        """The store is closed and the thread ends; whoever still waits for a call gets StoreUnavailable.
+        Further use opens anew."""
         with self._thread_lock:
-            loop, self._loop = self._loop, None
+            home, self._home = self._home, None
             apart, self._apart = self._apart, None
         if apart is not None:
             apart.close_transactions()
-        if loop is None:
+        if home is None:
             return
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(self._close(), loop).result(5)
-        loop.call_soon_threadsafe(loop.stop)
-
-    async def _close(self) -> None:
-        door, self._door, self._opening, self._hinting = self._door, None, None, None
-        if door is not None:
-            await door.store.close()
+            asyncio.run_coroutine_threadsafe(_close(home), home.loop).result(5)
+        home.loop.call_soon_threadsafe(home.loop.stop)
 
     # --- start and stop ---------------------------------------------------------------
 
@@ -177,8 +200,8 @@ class Engine:
     def hurry(self) -> None:
         """The second signal: wait no longer."""
         self._hurry = True
-        if self._loop is not None and self._replica is not None:
-            self._loop.call_soon_threadsafe(self._replica.hurry)
+        if self._replica is not None:
+            self._soon(self._replica.hurry)
 
     @property
     def unfinished(self) -> list[RunRecord]:
@@ -189,18 +212,18 @@ class Engine:
 
     def now_us(self) -> int:
         """The store's clock as this replica estimates it (the machine's until the store was asked)."""
-        door = self._door
+        home = self._home
+        door = None if home is None else home.door
         return door.clock.now_us() if door is not None and door.clock.known else wall_us()
 
     def changed(self) -> None:
         """Tasks or schedules were declared: they take effect within a second."""
-        if self._loop is not None and self.running and self._replica is not None:
-            self._loop.call_soon_threadsafe(self._replica.declare_again)
+        if self.running and self._replica is not None:
+            self._soon(self._replica.declare_again)
 
     def hint(self) -> None:
         """Something was written that this replica and the others may want to look at."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._hint)
+        self._soon(self._hint)
 
     def hint_after(self, still_open: Callable[[], bool]) -> None:
         """`hint` once a caller's transaction has ended, if that is soon."""
@@ -218,20 +241,14 @@ class Engine:
             self._hint()
 
     def _hint(self) -> None:
+        home = self._home
         if self._replica is not None and self.running:
             self._replica.look()
             self._replica.tell_others()
-        elif self._door is not None:
-            self._hinted = True
-            if self._hinting is None or self._hinting.done():
-                self._hinting = asyncio.ensure_future(self._tell(self._door))
-
-    async def _tell(self, door: Door) -> None:
-        """One hint on its way at a time: a producer that enqueues fast does not hint as often."""
-        while self._hinted:
-            self._hinted = False
-            with contextlib.suppress(StoreError):
-                await door(lambda store: store.hint())
+        elif home is not None and home.door is not None and home.loop is asyncio.get_running_loop():
+            home.hinted = True
+            if home.hinting is None or home.hinting.done():
+                home.hinting = asyncio.ensure_future(_tell(home, home.door))
 
     def say(
         self,
@@ -273,5 +290,29 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
     finally:
+        loop.run_until_complete(_cancel_others())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+async def _close(home: Home) -> None:
+    await _cancel_others()
+    if home.door is not None:
+        await home.door.store.close()
+
+
+async def _cancel_others() -> None:
+    """Whatever else runs on this loop ends, so that nobody waits for it for ever."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=_END_WITHIN)
+
+
+async def _tell(home: Home, door: Door) -> None:
+    """One hint on its way at a time: a producer that enqueues fast does not hint as often."""
+    while home.hinted:
+        home.hinted = False
+        with contextlib.suppress(StoreError):
+            await door(lambda store: store.hint())

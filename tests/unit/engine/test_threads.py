@@ -335,7 +335,8 @@ async def test_async_tasks_run_on_the_users_loop_and_the_engine_on_its_own() -> 
         await one.heard("run.succeeded", await one.enqueue())
 
         assert where == [(one.loop, threading.current_thread().name)]
-        assert one.engine._loop is not one.loop
+        assert one.engine._home is not None
+        assert one.engine._home.loop is not one.loop
 
 
 async def test_after_close_no_thread_of_the_engine_is_left() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oncron import Oncron, RunContext, every
-from oncron.errors import AlreadyRunning, DefinitionError, InvalidOption, Stopped
+from oncron.errors import AlreadyRunning, DefinitionError, InvalidOption, Stopped, StoreUnavailable
 
 
 @pytest.fixture
@@ -115,6 +115,21 @@ async def test_two_who_stop_both_wait_for_the_end(app: Oncron, where: Any) -> No
     await asyncio.gather(app.stop(), app.stop())
     with pytest.raises(Stopped):
         await where.enqueue()
+
+
+def test_a_call_that_is_under_way_when_the_app_has_stopped_raises_instead_of_waiting_for_ever(app: Oncron) -> None:
+    under_way = threading.Event()
+
+    async def for_ever(store: object) -> None:
+        under_way.set()
+        await asyncio.Event().wait()
+
+    with app:
+        call = app._engine().call(for_ever)
+        assert under_way.wait(10)
+    with pytest.raises(StoreUnavailable, match="stopped during this call"):
+        call.result(5)
+    assert app.sync(app.runs()) == []
 
 
 async def test_what_is_declared_while_it_runs_takes_effect_within_a_second(app: Oncron) -> None:
