@@ -280,7 +280,7 @@ class Scheduler:
         """Fire what is due: own exact entries at once, the others after a look at what is still due."""
         now = self._door.clock.now_us()
         mine: list[Entry] = []
-        look = False
+        others: list[Entry] = []
         while (at := self._next_wake()) is not None and at <= now:
             _, name = heapq.heappop(self._heap)
             entry = self._agenda[name]
@@ -288,18 +288,18 @@ class Scheduler:
             if entry.mine and entry.exact:
                 mine.append(entry)
             else:
-                look = True
+                others.append(entry)
         if mine:
             await self._fire(mine)
-        if look:
-            await self._look()
+        if others:
+            await self._look(others)
 
-    async def _look(self) -> None:
+    async def _look(self, turns: list[Entry]) -> None:
         """What the first replica has not fired is still due: fire it. The rest is set to its next tick."""
         now = self._door.clock.now_us()
         still = await self._read_due(now)
-        for name, entry in list(self._agenda.items()):
-            if entry.next_at <= now and name not in still:
+        for entry in turns:
+            if entry.row.name not in still and self._agenda.get(entry.row.name) is entry:
                 self._passed_by_another(entry, now)
         entries = [self._agenda[name] for name in still if name in self._agenda]
         others = [entry for entry in entries if not entry.mine]
