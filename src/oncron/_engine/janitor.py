@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from oncron import _defaults as limits
-from oncron._clock import sleep_us
+from oncron._clock import sleep_us, wait_us
 from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.spec import Settings
@@ -28,6 +28,8 @@ _PRUNE = 1000
 _PRUNE_EVERY = 600 * limits.SECOND
 _AUDIT = 500
 _NOTE_EVERY = 600 * limits.SECOND
+_REVIVE_GAP = 30 * limits.SECOND
+"""Changes closer together than this cost one look at this replica's schedules."""
 
 
 class Janitor:
@@ -39,14 +41,19 @@ class Janitor:
         *,
         due: Callable[[], None],
         look_again: Callable[[], None],
+        declare_again: Callable[[], None],
         say: Say,
     ) -> None:
         self._door, self._settings, self._names = door, settings, names
-        self._due, self._look_again, self._say = due, look_again, say
+        self._due, self._look_again, self._declare_again, self._say = due, look_again, declare_again, say
         self._expired = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def something_expired(self) -> None:
         self._expired.set()
+
+    def schedules_changed(self) -> None:
+        self._changed.set()
 
     async def reap_loop(self) -> None:
         """When a poll saw an expired lease: reap, once this replica has had a lease's length of unbroken
@@ -105,19 +112,51 @@ class Janitor:
             await sleep_us(_PRUNE_EVERY)
 
     async def dormancy_loop(self) -> None:
-        """Note what this replica's code declares; what no replica has declared for an hour goes dormant."""
+        """Note what this replica's code declares; what no replica has declared for an hour goes dormant. Not
+        after an outage, and not at the start: whoever was kept away notes first."""
+        await self._note()
         while True:
-            await self._note()
-            before = self._door.clock.now_us() - limits.DORMANT_AFTER
-            for name in await self._door(lambda store, before=before: store.unheld(before)):
-                await self._door(lambda store, name=name: registrar.sleep(store, name))
-                log.warning(
-                    "schedule %r goes dormant: no replica has declared it for an hour",
-                    name,
-                    extra={"event": "schedule.dormant", "schedule": name},
-                )
-                self._say("schedule.dormant", schedule=name)
             await sleep_us(_NOTE_EVERY)
+            await self._note()
+            if self._door.contact_for() >= limits.DORMANT_AFTER:
+                await self._put_to_sleep()
+
+    async def _put_to_sleep(self) -> None:
+        before = self._door.clock.now_us() - limits.DORMANT_AFTER
+        for name in await self._door(lambda store: store.unheld(before)):
+            await self._door(lambda store, name=name: registrar.sleep(store, name))
+            log.warning(
+                "schedule %r goes dormant: no replica has declared it for an hour",
+                name,
+                extra={"event": "schedule.dormant", "schedule": name},
+            )
+            self._say("schedule.dormant", schedule=name)
+
+    async def revive_loop(self) -> None:
+        """What this replica's code declares is there, and awake: a restore may have dropped it, and the others
+        may have put it to sleep while this replica was away."""
+        while True:
+            await wait_us(self._changed, _NOTE_EVERY)
+            self._changed.clear()
+            missing = await self._missing()
+            if missing:
+                log.warning(
+                    "this replica's code declares %s, which the store has not, or as dormant; declared again",
+                    ", ".join(map(repr, missing[:5])) + (" and others" if len(missing) > 5 else ""),
+                    extra={"event": "schedule.revived"},
+                )
+                await self._note()
+                self._declare_again()
+            await sleep_us(_REVIVE_GAP)
+
+    async def _missing(self) -> list[str]:
+        missing: list[str] = []
+        names = list(self._names())
+        for at in range(0, len(names), _AUDIT):
+            page = names[at : at + _AUDIT]
+            found = {row.name: row for row in await self._door(lambda store, page=page: store.schedules(page))}
+            missing += [name for name in page if name not in found or _is_asleep(found[name])]
+        return missing
 
     async def _note(self) -> None:
         names = sorted(self._names())
@@ -153,3 +192,7 @@ class Janitor:
             log.warning("schedule %r had a wrong next tick; it is put right", row.name)
             await self._door(lambda store: store.fire([made], fire_id=new_id()))
             self._look_again()
+
+
+def _is_asleep(row: ScheduleRecord) -> bool:
+    return row.status is Status.DORMANT and row.definition.origin == "code"

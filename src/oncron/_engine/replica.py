@@ -101,6 +101,7 @@ class Replica:
             lambda: [definition.name for definition in definitions()],
             due=lambda: self.worker.due_at(0),
             look_again=self._scheduler.look_again,
+            declare_again=self.declare_again,
             say=say,
         )
 
@@ -129,6 +130,7 @@ class Replica:
         self._spawn("keeper", self._keeper.run)
         self._spawn("watch", self._keeper.watch)
         self._spawn("finish", self.worker.finish_loop)
+        self._spawn("finish apart", self.worker.finish_apart_loop)
         if self._runs_worker:
             self._executor.warm(self._tasks.values())
             self._spawn("claim", self.worker.claim_loop)
@@ -138,6 +140,7 @@ class Replica:
         self._spawn("reap", self._janitor.reap_loop)
         self._spawn("prune", self._janitor.prune_loop)
         self._spawn("dormancy", self._janitor.dormancy_loop)
+        self._spawn("revive", self._janitor.revive_loop)
         self._spawn("poll", self._poll_loop)
         self._spawn("hints", self._hint_loop)
         self._spawn("tell", self._tell_loop)
@@ -202,6 +205,7 @@ class Replica:
     def _heard(self, poll: Poll) -> None:
         if self._version is not None and poll.version != self._version:
             self._scheduler.schedules_changed()
+            self._janitor.schedules_changed()
         self._version = poll.version
         self._look_at_skew()
         if self._shards.meet(frozenset(poll.workers), boot_us()):
@@ -276,7 +280,7 @@ class Replica:
         # A fire or claim on its way may already have leased runs to this worker: its answer is waited for,
         # so that they are given back now instead of when the lease expires.
         await self._until(self.worker.answered, limits.CALL_DEADLINE)
-        await self._end("scheduler", "claim", "audit", "declare", "reap", "prune", "dormancy")
+        await self._end("scheduler", "claim", "audit", "declare", "reap", "prune", "dormancy", "revive")
         await self._until(self.worker.quiet, self._settings.stop_within)
         if self.worker.executions:
             self.worker.stop_all()
