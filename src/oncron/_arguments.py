@@ -161,6 +161,10 @@ def _signature(fn: Callable[..., Any], task: str) -> inspect.Signature:
         ) from None
 
 
+def is_async(fn: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - an object with an async __call__
+
+
 def _refuse_odd_functions(fn: Callable[..., Any], task: str, parameters: Sequence[inspect.Parameter]) -> None:
     inner: Any = fn.func if isinstance(fn, functools.partial) else fn
     if isinstance(inner, classmethod) or inspect.isclass(inner):
@@ -169,6 +173,11 @@ def _refuse_odd_functions(fn: Callable[..., Any], task: str, parameters: Sequenc
         raise InvalidTask(f"task {task!r} is a lambda: other replicas cannot find it by name; write a def")
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise InvalidTask(f"task {task!r} is a generator: calling it runs nothing; return a list, or loop inside")
+    if not is_async(fn) and is_async(inspect.unwrap(inner)):
+        raise InvalidTask(
+            f"task {task!r} is an async function inside a decorator that is not async: calling it runs nothing; "
+            "write the wrapper as an async def that awaits it, or give the async function itself"
+        )
     first = parameters[0].name if parameters else ""
     if first in ("self", "cls") and not inspect.ismethod(inner):
         raise InvalidTask(

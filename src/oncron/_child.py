@@ -26,14 +26,14 @@ from typing import Any
 import msgspec
 
 from oncron import _life
-from oncron._arguments import Parameters
+from oncron._arguments import Parameters, is_async
 from oncron._clock import SECOND, boot_us
 from oncron._context import RunContext, within
 from oncron._engine import wire
 from oncron._engine.logform import log_as
 from oncron._engine.spec import Execution
 from oncron._importable import load
-from oncron._task import Task, is_async, result_text
+from oncron._task import Task, finished, result_text
 from oncron.errors import DefinitionError, InvalidArguments, InvalidTask
 
 _DEATH_SIGNAL = 1
@@ -161,7 +161,9 @@ class _Process:
         self._reports.begin(execution)
         self._send(wire.Started(deadline=execution.deadline))
         try:
-            value = within(ctx, lambda: asyncio.run(self._cancellable(call)) if is_async(fn) else call())
+            value = within(
+                ctx, lambda: asyncio.run(self._cancellable(call)) if is_async(fn) else finished(run.task, call())
+            )
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task is its error, not the process's end
             return wire.Ended(failure=wire.Failure.of(error))
         return wire.Ended(result=result_text(run.task, value), enqueue=tuple(execution.outbox))

@@ -16,13 +16,13 @@ from typing import Any, Concatenate, Generic, Literal, Protocol, Self, cast, ove
 from typing_extensions import ParamSpec, TypeVar, Unpack
 
 from oncron import _defaults as limits, _options as check
-from oncron._arguments import Parameters, by_name
+from oncron._arguments import Parameters, by_name, is_async
 from oncron._clock import delta_us
 from oncron._context import RunContext, within, within_async
 from oncron._engine.spec import Execution, TaskSpec
 from oncron._importable import target_of
 from oncron._json import dumps, type_name
-from oncron._lifecycle import Backoff, cut, default_backoff
+from oncron._lifecycle import Backoff, GiveUp, cut, default_backoff
 from oncron._model import EnqueueResult, NewRun, new_run_id
 from oncron._run import Desk, Run
 from oncron._transaction import EffectsDesk
@@ -313,8 +313,17 @@ def make_task(
     return kind(fn, name, settings, parameters, desk)
 
 
-def is_async(fn: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - an object with an async __call__
+def finished(task: str, value: Any) -> Any:
+    """What a function that is not async returned. Raises GiveUp if that is work not done yet: a coroutine, another
+    awaitable or a generator."""
+    if not (inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)):
+        return value
+    if inspect.iscoroutine(value) or inspect.isgenerator(value):
+        value.close()
+    raise GiveUp(
+        f"task {task!r} is a plain def and returned a {type_name(type(value))}, which nobody would run; write an "
+        "async def that awaits it, or a loop that consumes it"
+    )
 
 
 def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
@@ -331,7 +340,7 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
             return functools.partial(within_async, ctx, call)
         if awaits:
             return functools.partial(within, ctx, lambda: asyncio.run(call()))
-        return functools.partial(within, ctx, call)
+        return functools.partial(within, ctx, lambda: finished(task.name, call()))
 
     return TaskSpec(
         name=task.name,

@@ -56,6 +56,11 @@ def mirror(point: Point) -> Point:
 
 
 @app.task(executor="process")
+def promise() -> Any:
+    return asyncio.sleep(0)
+
+
+@app.task(executor="process")
 def who() -> dict[str, int]:
     return {"pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "imported_by": imported_by}
 

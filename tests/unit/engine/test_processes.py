@@ -147,6 +147,12 @@ async def test_an_async_function_has_a_loop_on_the_main_thread(bench: Bench) -> 
     assert await bench.result("on_a_loop") == "MainThread"
 
 
+async def test_a_plain_function_that_returns_a_coroutine_has_failed(bench: Bench) -> None:
+    outcome = await bench.run("promise")
+    assert outcome.kind is FAILED
+    assert "returned a coroutine, which nobody would run" in (outcome.reason or "")
+
+
 async def test_progress_and_checkpoints_come_while_the_run_goes_on(bench: Bench) -> None:
     execution, ending = bench.begin("tell_and_wait")
     assert (await bench.progress(execution))["done"] == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,6 +28,31 @@ def add(app: Oncron) -> Any:
         return a + b
 
     return add
+
+
+async def later() -> int:
+    return 1
+
+
+def one_by_one() -> Iterator[int]:
+    yield 1
+
+
+async def one_by_one_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("work", [later, one_by_one, one_by_one_later])
+async def test_a_plain_function_that_returns_work_not_done_has_failed(app: Oncron, work: Callable[[], Any]) -> None:
+    @app.task(retries=5)
+    def job() -> Any:
+        return work()
+
+    async with app:
+        run = await job.enqueue()
+        with pytest.raises(RunFailed, match=r"returned a .*, which nobody would run; write an async def"):
+            await run.wait(10)
+        assert (run.state, run.attempt) == ("failed", 1)
 
 
 async def test_an_app_that_was_never_started_enqueues(app: Oncron, add: Any) -> None:

@@ -97,6 +97,18 @@ async def async_generator() -> Any:
     yield 1
 
 
+def timed(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+@timed
+async def wrapped() -> None: ...
+
+
 def unresolved(path: OnlyForCheckers) -> None: ...
 
 
@@ -118,6 +130,7 @@ def unfit(call: Callable[[], int] | int | list[int] | str | set[int]) -> None: .
         (lambda: None, "lambda.*write a def"),
         (generator, "generator"),
         (async_generator, "generator"),
+        (wrapped, "inside a decorator that is not async.*wrapper as an async def"),
         (unresolved, "'OnlyForCheckers' cannot be resolved; import it at module level"),
         (late_context, "'ctx' is a RunContext but not the first parameter; put it first"),
         (optional_context, "annotate 'ctx' as RunContext alone"),
@@ -454,3 +467,18 @@ def test_a_thousand_schedules_are_declared_in_no_time(app: Oncron) -> None:
     for n in range(1000):
         app.add_schedule(f"s{n}", trigger, job, args={"n": n})
     assert len(app._registry.definitions()) == 1000
+
+
+def test_a_schedule_decorator_without_its_trigger_is_refused_at_once(make_app: Callable[..., Oncron]) -> None:
+    with pytest.raises(InvalidTrigger, match="takes a trigger"):
+
+        @make_app().schedule  # type: ignore[arg-type]
+        def report() -> None: ...
+
+
+def test_an_empty_url_is_no_wish_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidOption, match="is empty"):
+        Oncron("")
+    monkeypatch.setenv("ONCRON_STORE", "")
+    with pytest.raises(InvalidOption, match="ONCRON_STORE is empty"):
+        Oncron()
