@@ -25,6 +25,12 @@ _DRIFT_PER_SECOND = 50
 """Microseconds per second by which two healthy clocks may drift apart: 50 ppm."""
 
 
+def is_for_the_operator(error: Exception) -> bool:
+    """Whether the whole store cannot be used as it is (its schema, its rights), whoever asks for what. A plain
+    StoreError is not: it refuses what was handed in."""
+    return isinstance(error, StoreError) and type(error) is not StoreError
+
+
 class StoreClock:
     """The store's clock, from this machine's boot clock plus an offset that every answer narrows.
 
@@ -143,6 +149,8 @@ class Door:
             self._on_change(True, "")
 
     async def _failed(self, error: StoreError, sent: int) -> None:
+        if type(error) is StoreError:
+            return  # it answers: it refuses what was handed in
         if isinstance(error, StoreUnavailable):
             await self.store.reset()
         if self.up and sent >= self.last_contact:  # not what was asked before others were answered

@@ -11,10 +11,11 @@ import itertools
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from oncron import _defaults as limits
 from oncron._clock import boot_us, sleep_us, wait_us
-from oncron._engine.door import Door
+from oncron._engine.door import Door, is_for_the_operator
 from oncron._engine.executor import Executor
 from oncron._engine.spec import Execution, Settings, TaskSpec
 from oncron._events import Say
@@ -29,7 +30,7 @@ from oncron._model import (
     RunState,
     new_id,
 )
-from oncron.errors import StoreError, StoreUnavailable
+from oncron.errors import StoreUnavailable
 
 log = logging.getLogger("oncron.worker")
 
@@ -42,6 +43,10 @@ _SKIPPED_LOCKED = 20_000
 _NO_LOOP = 250_000
 """How soon a worker with async tasks only looks again whether the user's loop runs."""
 
+_PARTS = 8
+"""A batch that fails is tried again in so many parts."""
+_PUT_OFF, _PUT_OFF_AT_MOST = limits.SECOND, 10 * limits.SECOND
+
 _EVENTS = {
     RunState.SUCCEEDED: "run.succeeded",
     RunState.FAILED: "run.failed",
@@ -49,6 +54,17 @@ _EVENTS = {
     RunState.CANCELLED: "run.cancelled",
     RunState.SKIPPED: "run.skipped",
 }
+
+
+@dataclass(slots=True)
+class Apart:
+    """How an outcome is written that failed together with others."""
+
+    company: int
+    """At most so many together."""
+    pause: int = _PUT_OFF
+    not_before: int = 0
+    """On the boot clock."""
 
 
 class Worker:
@@ -72,6 +88,9 @@ class Worker:
         self._ended: dict[tuple[str, int], int] = {}
         """(run id, token) that were recorded lately: a late answer must not start them again."""
         self._outcomes: dict[tuple[str, int], Outcome] = {}
+        self._apart: dict[tuple[str, int], Apart] = {}
+        """Those of them that are no longer written with others."""
+        self._set_aside = asyncio.Event()
         self._reserved = 0
         self._wake = asyncio.Event()
         self._flush = asyncio.Event()
@@ -285,48 +304,123 @@ class Worker:
 
     async def finish_loop(self) -> None:
         """Write outcomes together: while one batch is on its way the next one gathers. What could not
-        be written is kept and tried again, by its token: writing twice is harmless (G7)."""
+        be written is kept and tried again, by its token: writing twice is harmless (G7). A batch that is
+        refused, or fails twice while the store answers, is left to `finish_apart_loop`."""
+        failures = 0
         while True:
-            if not self._outcomes:
+            batch = list(itertools.islice((o for key, o in self._outcomes.items() if key not in self._apart), _BATCH))
+            if not batch:
                 self._flush.clear()
                 await self._flush.wait()
-            batch = list(itertools.islice(self._outcomes.values(), _BATCH))
+                continue
             try:
                 results = await self._door(lambda store, batch=batch: store.finish(batch))
             except StoreUnavailable:
-                await sleep_us(100_000)
-                continue
-            except StoreError:
-                raise
-            except Exception as error:  # one bad outcome must not stop the others
-                log.exception("a batch of %d outcomes could not be written", len(batch))
-                await self._bisect(batch, error)
-                continue
-            self._settle(batch, results)
-
-    async def _bisect(self, batch: list[Outcome], error: Exception) -> None:
-        """Each alone; the one that cannot be written is written as failed, with the reason."""
-        for outcome in batch:
-            for attempt in (outcome, _unwritable(outcome, error)):
-                try:
-                    results = await self._door.persist(
-                        lambda store, attempt=attempt: store.finish([attempt]), limits.CALL_DEADLINE
-                    )
-                except StoreError:
-                    raise
-                except Exception:
-                    log.exception("the outcome of run %s could not be written", outcome.run_id)
+                failures += 1
+                if failures > 1 and await self._store_answers():
+                    failures = 0
+                    self._set_apart(batch)
                 else:
-                    self._settle([outcome], results)
-                    break
+                    await sleep_us(100_000)
+            except Exception as error:
+                if is_for_the_operator(error):
+                    raise
+                log.exception("a batch of %d outcomes could not be written", len(batch))
+                failures = 0
+                self._set_apart(batch)
             else:
-                self._settle([outcome], [])
+                failures = 0
+                self._settle(batch, results)
+
+    async def _store_answers(self) -> bool:
+        try:
+            await self._door(lambda store: store.now())
+        except StoreUnavailable:
+            return False
+        return True
+
+    def _set_apart(self, batch: list[Outcome]) -> None:
+        company = max(1, len(batch) // _PARTS)
+        self._apart.update(((outcome.run_id, outcome.token), Apart(company)) for outcome in batch)
+        self._set_aside.set()
+
+    async def finish_apart_loop(self) -> None:
+        """Write the outcomes that failed in company, in ever smaller parts, so that one whose row is locked by
+        somebody, or that no store would take, holds up no other. One that fails alone waits, longer each time."""
+        while True:
+            self._set_aside.clear()
+            part = self._next_part()
+            if part:
+                await self._finish_part(part)
+            else:
+                times = [apart.not_before for apart in self._apart.values()]
+                wait = min(times) - boot_us() if times else limits.SLEEP_AT_MOST
+                await wait_us(self._set_aside, max(1000, wait))
+
+    def _next_part(self) -> list[Outcome]:
+        """Those whose time has come, as many as may be written together."""
+        now = boot_us()
+        due = [(key, apart.company) for key, apart in self._apart.items() if apart.not_before <= now]
+        company = due[0][1] if due else 0
+        alike = [key for key, least in due if least == company]
+        return [self._outcomes[key] for key in alike[:company]]
+
+    async def _finish_part(self, part: list[Outcome]) -> None:
+        keys = [(outcome.run_id, outcome.token) for outcome in part]
+        company = self._apart[keys[0]].company
+        try:
+            results = await self._door(lambda store: store.finish(part))
+        except StoreUnavailable as error:
+            if company == 1:
+                self._put_off(part[0], error)
+                return
+        except Exception as error:
+            if is_for_the_operator(error):
+                raise
+            if company == 1:
+                await self._finish_as_failed(part[0], error)
+                return
+        else:
+            self._settle(part, results)
+            return
+        for key in keys:
+            self._apart[key].company = max(1, company // _PARTS)
+
+    def _put_off(self, outcome: Outcome, error: StoreUnavailable) -> None:
+        """To the back of the line."""
+        key = outcome.run_id, outcome.token
+        apart = self._apart.pop(key)
+        if apart.pause == _PUT_OFF:
+            log.warning(
+                "the end of run %s (%s) could not be written yet, and is tried again: %s",
+                outcome.run_id, outcome.kind, error,
+            )  # fmt: skip
+        apart.not_before = boot_us() + apart.pause
+        apart.pause = min(2 * apart.pause, _PUT_OFF_AT_MOST)
+        self._apart[key] = apart
+
+    async def _finish_as_failed(self, outcome: Outcome, error: Exception) -> None:
+        """Its end cannot be written as it is: the run has failed, with the reason."""
+        log.error("the end of run %s (%s) is refused: %s", outcome.run_id, outcome.kind, error)
+        failed = _unwritable(outcome, error)
+        try:
+            results = await self._door(lambda store: store.finish([failed]))
+        except StoreUnavailable as unavailable:
+            self._put_off(outcome, unavailable)
+        except Exception as again:
+            if is_for_the_operator(again):
+                raise
+            log.exception("the outcome of run %s could not be written", outcome.run_id)
+            self._settle([outcome], [])
+        else:
+            self._settle([outcome], results)
 
     def _settle(self, batch: list[Outcome], results: list[FinishResult]) -> None:
         freed = False
         by_id = {result.run_id: result for result in results}
         for outcome in batch:
             self._outcomes.pop((outcome.run_id, outcome.token), None)
+            self._apart.pop((outcome.run_id, outcome.token), None)
             execution = self.executions.get(outcome.run_id)
             if execution is None or execution.run.token != outcome.token:
                 continue
@@ -358,7 +452,24 @@ class Worker:
             self._say(name, schedule=run.schedule, run=run.id, reason=outcome.reason)
         elif name := _EVENTS.get(result.state):
             self._say(name, schedule=run.schedule, run=run.id, reason=outcome.reason)
-        log.debug("run %s of task %r: %s", run.id, run.task, result.state, extra={"run": run.id})
+        self._log_end(run, outcome, result)
+
+    def _log_end(self, run: RunRecord, outcome: Outcome, result: FinishResult) -> None:
+        """With the task's name, which events do not carry."""
+        bad = result.state in (RunState.FAILED, RunState.LOST)
+        again = result.state is RunState.PENDING and outcome.kind is OutcomeKind.RETRY
+        name = "run.retried" if again else f"run.{result.state}"
+        log.log(
+            logging.WARNING if bad or again else logging.DEBUG,
+            "%s task=%r schedule=%r run=%r attempt=%d reason=%r",
+            name,
+            run.task,
+            run.schedule,
+            run.id,
+            run.attempt,
+            outcome.reason,
+            extra={"event": name, "task": run.task, "schedule": run.schedule, "run": run.id, "reason": outcome.reason},
+        )
 
     # --- stopping ---------------------------------------------------------------------
 

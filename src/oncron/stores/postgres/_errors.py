@@ -12,6 +12,9 @@ REPEATABLE = (pg.DeadlockDetected, pg.SerializationFailure)
 
 _MISSING = (pg.UndefinedTable, pg.UndefinedFunction, pg.UndefinedColumn, pg.InvalidSchemaName)
 _REFUSED = (pg.InvalidPassword, pg.InvalidAuthorizationSpecification, pg.InvalidCatalogName)
+_UNFIT = (psycopg.DataError, psycopg.IntegrityError, pg.ProgramLimitExceeded)
+"""Classes 22, 23 and 54. Repeating it changes nothing, unless somebody else came first (`_OVERTAKEN`)."""
+_OVERTAKEN = (pg.UniqueViolation, pg.ExclusionViolation)
 _MOVED = (pg.ReadOnlySqlTransaction, pg.CannotConnectNow, pg.AdminShutdown, pg.CrashShutdown)
 
 
@@ -22,6 +25,12 @@ def translated(error: psycopg.Error, where: str) -> StoreError:
         return SchemaOutdated(f"{where}: {said}; run `oncron migrate`")
     if isinstance(error, pg.InsufficientPrivilege):
         return StoreUnavailable(f"{where}: {said}; grant this user the rights on oncron's schema, or use its owner")
+    if isinstance(error, _UNFIT) and not isinstance(error, _OVERTAKEN):
+        return StoreError(f"{where}: {said}{_state(error)}; it is refused as it is, and repeating it changes nothing")
+    if isinstance(error, pg.LockNotAvailable):
+        return StoreUnavailable(
+            f"{where}: {said}; somebody's transaction holds a row of oncron's tables for long: end that transaction"
+        )
     if isinstance(error, pg.ReadOnlySqlTransaction):
         return StoreUnavailable(
             f"{where}: {said}; it is a standby now, or writing is switched off: the next call connects anew "

@@ -9,6 +9,14 @@ set local statement_timeout = {timeout};
 select {schema}.{function}({arguments});
 commit
 
+-- name: step.impatient
+-- The same for what many others wait behind: a row that somebody holds for long fails it soon.
+begin isolation level read committed;
+set local statement_timeout = {timeout};
+set local lock_timeout = {patience};
+select {schema}.{function}({arguments});
+commit
+
 -- name: step.inside
 -- The same inside a transaction that the caller began and will commit.
 select {schema}.{function}({arguments})

@@ -54,6 +54,8 @@ FIRE_LANES = 2
 """Connections kept for `fire`: a herd goes out on both, on disjoint chunks."""
 CHUNK = 500
 """Plans, or changes, in one transaction: the first runs need not wait for the last."""
+FIRE_PATIENCE_MS, FINISH_PATIENCE_MS = 1000, 2000
+"""How long these wait for a row that a transaction holds: oncron's own hold one for milliseconds."""
 ATTEMPTS = 4
 """Of a step that PostgreSQL broke off to end a deadlock: nothing was written."""
 
@@ -180,7 +182,10 @@ class PostgresStore(Reads, InTransactions):
     async def _fire_lane(self, batch: _steps.FireBatch, claim: ClaimSpec | None, fire_id: str, now: int | None) -> None:
         while (chunk := batch.take()) is not None:
             spec = None if claim is None else _wire.encode(batch.remaining(claim))
-            batch.note(chunk, await self._step(chunk.function, chunk.payload, spec, fire_id, now, pool=self._firing))
+            answer = await self._step(
+                chunk.function, chunk.payload, spec, fire_id, now, pool=self._firing, patience=FIRE_PATIENCE_MS
+            )
+            batch.note(chunk, answer)
 
     async def _now_or(self, now: int | None) -> int:
         return await self.now() if now is None else now
@@ -220,7 +225,9 @@ class PostgresStore(Reads, InTransactions):
         batch = _steps.FinishBatch(outcomes)
         if not batch.asked:
             return batch.results(None)
-        return batch.results(await self._step("finish", batch.payload, batch.enqueue, now))
+        return batch.results(
+            await self._step("finish", batch.payload, batch.enqueue, now, patience=FINISH_PATIENCE_MS)
+        )
 
     async def reap(self, limit: int = 1000, *, now: int | None = None) -> Reaped:
         return _steps.reaped(await self._step("reap", limit, now))
@@ -272,9 +279,19 @@ class PostgresStore(Reads, InTransactions):
 
     # --- one step -------------------------------------------------------------------------
 
-    async def _step(self, function: str, *arguments: str | bytes | int | None, pool: Pool | None = None) -> Any:
-        """Call a function of the schema in a transaction of its own; its answer as bytes, or None."""
-        rows = await self._send(pool or self._others, self._queries["step"], function, arguments)
+    async def _step(
+        self,
+        function: str,
+        *arguments: str | bytes | int | None,
+        pool: Pool | None = None,
+        patience: int | None = None,
+    ) -> Any:
+        """Call a function of the schema in a transaction of its own; its answer as bytes, or None. Waits at
+        most `patience` milliseconds for a row that others hold."""
+        statement = self._queries["step"]
+        if patience is not None:
+            statement = self._queries["step.impatient"].replace("{patience}", str(patience))
+        rows = await self._send(pool or self._others, statement, function, arguments)
         return rows[0][0]
 
     async def _send(
