@@ -39,7 +39,7 @@ from oncron._task import (
     _SyncTask,  # pyright: ignore[reportPrivateUsage]
     refuse_on_loop,
 )
-from oncron.errors import DefinitionError, InvalidOption
+from oncron.errors import DefinitionError, InvalidOption, InvalidTrigger
 from oncron.stores.open import DEFAULT_URL, opener
 from oncron.triggers import Trigger, tzdata_version
 
@@ -80,7 +80,10 @@ class Oncron(Operations):
         listen_url: str | None = None,
         auto_migrate: bool = True,
     ) -> None:
-        url = store if store is not None else os.environ.get("ONCRON_STORE") or None
+        url = store if store is not None else os.environ.get("ONCRON_STORE")
+        if url is not None and not url.strip():  # pyright: ignore[reportUnnecessaryComparison]
+            what = "Oncron(store='')" if store is not None else "$ONCRON_STORE"
+            raise InvalidOption(f"{what} is empty: give a URL, or leave it unset for an SQLite file in this directory")
         self._by_default = url is None
         self._open = opener(url or DEFAULT_URL, namespace=namespace, listen_url=listen_url)
         self._registry = Registry(timezone=timezone, release=release, defaults=defaults)
@@ -156,6 +159,12 @@ class Oncron(Operations):
         name of its own. Schedules stack.
 
         Raises InvalidTrigger, InvalidTask, InvalidArguments, InvalidOption, DuplicateName, Stopped."""
+        if not isinstance(trigger, Trigger):  # pyright: ignore[reportUnnecessaryIsInstance] - @app.schedule without parentheses
+            raise InvalidTrigger(
+                "app.schedule() takes a trigger",
+                expression=trigger,
+                mend="write cron('0 3 * * *'), every(minutes=5), daily('03:00') or another of oncron's triggers",
+            )
         given: dict[str, Any] = dict(options)
         check.known(given, check.TIMING | check.TASK, "schedule")
 

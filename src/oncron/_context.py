@@ -15,7 +15,7 @@ from oncron._engine.spec import Execution
 from oncron._json import dumps, loads
 from oncron._model import NewRun
 from oncron._transaction import EffectsDesk, Transaction, refuse_after
-from oncron.errors import InvalidArguments, NotFound, NotSupported
+from oncron.errors import InvalidArguments, InvalidOption, NotFound, NotSupported
 
 C = TypeVar("C")
 S = TypeVar("S", default=Any)
@@ -137,6 +137,8 @@ class RunContext(Generic[S]):
     def enqueue(self, task: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Enqueue a run of `task` if, and only if, this run succeeds: written in the very step that ends it,
         so exactly once. Raises InvalidArguments at once, DefinitionError after `transaction()`."""
+        if isinstance(task, str):
+            raise InvalidOption(f"ctx.enqueue({task!r}) takes a task of this app, not its name; pass the task itself")
         new = task._new_run(args, kwargs)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         with self._execution.lock:
             refuse_after(self._execution, "enqueue")

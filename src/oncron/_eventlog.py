@@ -6,7 +6,9 @@ import logging
 
 from oncron._events import NAMES, Event
 
-_LOGGED_WHERE_THEY_HAPPEN = frozenset({"lease.lost", "run.lost", "run.overrun", "store.lost", "store.back"})
+_LOGGED_WHERE_THEY_HAPPEN = frozenset({
+    "lease.lost", "run.failed", "run.lost", "run.overrun", "run.retried", "store.lost", "store.back",
+})  # fmt: skip
 """Their place knows more than the event says."""
 _WARNINGS = frozenset({
     "tick.missed", "run.failed", "run.retried", "schedule.dormant", "schedule.overdue", "schedule.flapped",

@@ -9,6 +9,7 @@ in the contract, `_store.py`.
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from oncron import _defaults as limits
 from oncron._clock import delta_us
 from oncron._model import NewRun, Outcome, OutcomeKind, RunRecord
+from oncron.errors import InvalidOption
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -33,6 +35,9 @@ class RetryIn(Exception):
     `spend_attempt=False` does not count it against `retries`."""
 
     def __init__(self, delay: timedelta | float, *, spend_attempt: bool = True) -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if not isinstance(seconds, int | float) or not math.isfinite(seconds):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(f"RetryIn({delay!r}): the delay is a timedelta or a finite number of seconds")
         self.delay, self.spend_attempt = delay, spend_attempt
         super().__init__(f"retry in {delay}")
 

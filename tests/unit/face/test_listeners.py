@@ -130,11 +130,11 @@ def test_what_a_stuck_listener_cannot_hold_is_dropped_and_counted(caplog: pytest
 
 def test_events_are_log_records_with_fields(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "oncron"):
-        quiet().emit(event("run.failed"))
+        quiet().emit(event("run.cancelled"))
         quiet().emit(event("tick.fired"))
-    failed, fired = caplog.records
-    assert (failed.name, failed.levelname, failed.getMessage()) == ("oncron.run", "WARNING", "run.failed run='r'")
-    assert (failed.event, failed.run) == ("run.failed", "r")  # type: ignore[attr-defined]
+    ended, fired = caplog.records
+    assert (ended.name, ended.levelname, ended.getMessage()) == ("oncron.run", "INFO", "run.cancelled run='r'")
+    assert (ended.event, ended.run) == ("run.cancelled", "r")  # type: ignore[attr-defined]
     assert fired.levelname == "DEBUG"
 
 
