@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, overload
 
 from typing_extensions import ParamSpec, TypeVar
 
+from oncron import _defaults as limits
 from oncron._clock import from_us
 from oncron._engine.spec import Execution
 from oncron._json import dumps, loads
@@ -136,12 +137,21 @@ class RunContext(Generic[S]):
 
     def enqueue(self, task: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Enqueue a run of `task` if, and only if, this run succeeds: written in the very step that ends it,
-        so exactly once. Raises InvalidArguments at once, DefinitionError after `transaction()`."""
+        so exactly once. Raises InvalidArguments at once, also for more than 10 000 runs or 4 MiB of arguments;
+        DefinitionError after `transaction()`."""
         if isinstance(task, str):
             raise InvalidOption(f"ctx.enqueue({task!r}) takes a task of this app, not its name; pass the task itself")
         new = task._new_run(args, kwargs)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         with self._execution.lock:
             refuse_after(self._execution, "enqueue")
+            size = self._execution.outbox_bytes + len(new.args.encode())
+            if len(self._execution.outbox) >= limits.OUTBOX_RUNS or size > limits.OUTBOX_BYTES:
+                raise InvalidArguments(
+                    f"ctx.enqueue: one run may enqueue {limits.OUTBOX_RUNS} runs, with arguments of "
+                    f"{limits.OUTBOX_BYTES // 1024**2} MiB together: they are written in one step; use "
+                    "`await task.enqueue()`, or let what is enqueued enqueue the rest"
+                )
+            self._execution.outbox_bytes = size
             self._execution.outbox.append(new)
 
     @overload

@@ -33,6 +33,9 @@ KEEP_FOR = 7 * DAY
 KEEP_FAILED_FOR = 30 * DAY
 
 ARGS_BYTES = 256 * 1024
+OUTBOX_RUNS = 10_000
+OUTBOX_BYTES = 4 * 1024 * 1024
+"""What one run may `ctx.enqueue`: it is written in one step, within a store call's time."""
 RESULT_BYTES = 64 * 1024
 ERROR_BYTES = 16 * 1024
 EXPRESSION_CHARS = 256

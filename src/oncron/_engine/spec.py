@@ -66,6 +66,8 @@ class Execution:
     """The store's clock as this replica estimates it, in microseconds."""
     started: bool = False
     """Whether user code was entered: what has not started is given back whole."""
+    handed_over: bool = False
+    """Whether a thread or the user's loop has it: it may be entered any moment."""
     deadline: int | None = None
     """Store time at which the timeout strikes, as estimated at the start (`times_out_at`)."""
     strikes_at: int | None = None
@@ -87,6 +89,8 @@ class Execution:
     reported: bool = True
     """Whether progress and checkpoint travelled already."""
     outbox: list[NewRun] = field(default_factory=list[NewRun])
+    outbox_bytes: int = 0
+    """The size of its arguments."""
     transaction: Literal["open", "ending", "ended"] | None = None
     """How far the task's `ctx.transaction()` is: once it is ending, the run's end may be on record. None: not used."""
 
@@ -104,6 +108,21 @@ class Execution:
     def time_left(self) -> int | None:
         """Microseconds until the timeout strikes, 0 when it has; None: it never does."""
         return None if self.strikes_at is None else max(0, self.strikes_at - boot_us())
+
+    def enter(self) -> bool:
+        """In the task's thread: user code is entered now. False: it must not be any more."""
+        with self.lock:
+            if self.stop_reason is not None:
+                return False
+            self.started = True
+            return True
+
+    def withdraw(self) -> bool:
+        """It is not to be entered any more. False: it was."""
+        with self.lock:
+            if not self.started and self.stop_reason is None:
+                self.stop_reason = "stopped"
+            return not self.started
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """End now. A lost lease overrides any other reason: nothing may be recorded then."""
