@@ -153,13 +153,16 @@ class Story:
         await self._epilogue()
 
     async def _epilogue(self) -> None:
-        """Everything heals; ticks go on for a while; then the schedules pause and all runs end."""
+        """Everything heals; ticks go on for a while; then the schedules pause and all runs end, or are cancelled."""
         fleet = self.fleet
         await fleet.heal()
         await passes(4 * self.lease / SECOND + 30)
         for name in [row.name for row in await fleet.desk(lambda store: store.schedules())]:
             await fleet.desk(lambda store, name=name: registrar.pause(store, name))
-        await fleet.drain(3 * 3600)
+        await fleet.drain(300)
+        for run_id in list(fleet.store._open):  # a backlog that would take hours is cancelled
+            await fleet.desk(lambda store, run_id=run_id: store.cancel(run_id))
+        await fleet.drain(1800)
         for replica in fleet.replicas:
             await replica.stop()
 

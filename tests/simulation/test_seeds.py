@@ -25,14 +25,14 @@ def test_a_seed_that_once_found_a_defect_keeps_the_guarantees(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(1000, 1016))
 def test_replicas_that_die_stop_and_lose_answers_keep_the_guarantees(seed: int) -> None:
-    told = play(seed)
+    told = play(seed, minutes=3)
 
     assert told.steps > 10
 
 
 @pytest.mark.parametrize("seed", range(2000, 2008))
 def test_in_good_weather_nothing_is_ever_taken_over(seed: int) -> None:
-    assert play(seed, calm=True).takeovers == 0
+    assert play(seed, minutes=3, calm=True).takeovers == 0
 
 
 @pytest.mark.parametrize("seed", [1003, 1007])
