@@ -4,13 +4,26 @@ writes and the runs that it enqueues."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from oncron._model import FinishStatus, NewRun, OutcomeKind, RunRecord, RunState, new_id
+from oncron._model import (
+    EnqueueResult,
+    FinishResult,
+    FinishStatus,
+    NewRun,
+    Outcome,
+    OutcomeKind,
+    RunRecord,
+    RunState,
+    new_id,
+)
 from oncron._store import ReadableStore
 from oncron.errors import DefinitionError, LeaseLost, NotFound, NotSupported
+from oncron.stores import _caller
 from oncron.stores.memory import MemoryStore
 from tests.contract.conftest import Connect
 from tests.contract.effects import WITHIN, Effects, off_loop
@@ -413,3 +426,57 @@ async def test_a_store_in_memory_says_what_to_do_instead(connect: Connect) -> No
     with pytest.raises(NotSupported):
         await store.enqueue_in_async(object(), runs)
     assert await store.stats()
+
+
+# --- the suite notices -----------------------------------------------------------------------
+
+
+async def test_a_store_that_takes_a_stale_token_is_found_out(
+    store: ReadableStore, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the look at what `finish` answered, between the last statement and the commit."""
+    monkeypatch.setattr(_caller, "recorded", lambda result, _: result)
+    with pytest.raises(pytest.fail.Exception):
+        await test_a_stale_token_commits_nothing(store, effects)
+    with pytest.raises(pytest.fail.Exception):
+        await test_an_end_that_is_on_record_commits_nothing_again(store, effects)
+
+
+async def test_an_end_that_does_not_commit_with_the_writes_is_found_out(
+    connect: Connect, store: ReadableStore, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end as a step of its own after the block: a process may die in between."""
+    later: list[Outcome] = []
+
+    def note(connection: Any, outcome: Outcome) -> FinishResult:
+        later.append(outcome)
+        return FinishResult(run_id=outcome.run_id, status=FinishStatus.RECORDED, state=RunState.SUCCEEDED)
+
+    monkeypatch.setattr(store, "finish_in", note)
+    with pytest.raises(AssertionError):
+        await test_the_writes_and_the_end_of_the_run_commit_together(store, effects)
+    assert later
+
+
+async def test_runs_that_are_enqueued_beside_the_callers_transaction_are_found_out(
+    connect: Connect, store: ReadableStore, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beside(connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
+        async def enqueue() -> list[EnqueueResult]:
+            other = connect()
+            try:
+                return await other.enqueue(runs)
+            finally:
+                await other.close()
+
+        if effects.kind == "sqlite":
+            connection.commit()  # or it would wait for the lock
+        with ThreadPoolExecutor() as pool:
+            return pool.submit(asyncio.run, enqueue()).result()
+
+    monkeypatch.setattr(store, "enqueue_in", beside)
+    with pytest.raises(AssertionError):
+        await test_what_is_rolled_back_leaves_nothing(store, effects)
+    effects.make()
+    with pytest.raises(AssertionError):
+        await test_what_is_enqueued_exists_when_the_caller_has_committed(store, effects)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -130,6 +131,23 @@ sweep = app.task(Service().sweep, name="sweep")
 app.add_schedule("sweep-daily", daily(["03:00", "15:00"]), sweep, args={"days": 3}, jitter=30, tags=["cleaning"])
 app.add_schedule("beat", every(minutes=5), reindex)
 app.add_schedule("once", once(datetime(2099, 1, 1, tzinfo=UTC)), "elsewhere", start_at=datetime.now(UTC))
+
+
+@app.task
+def book(ctx: RunContext, amount: int) -> None:
+    with ctx.transaction() as connection:
+        connection.execute("insert into bookings values (?)", (amount,))
+    mine = sqlite3.connect("shop.db")
+    with ctx.transaction(connection=mine) as same:
+        assert_type(same, sqlite3.Connection)
+    book.options(connection=mine).enqueue_sync(amount)
+
+
+@app.task
+async def book_later(ctx: RunContext, amount: int) -> None:
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into bookings values (%s)", (amount,))
+    assert_type(await book.options(connection=object()).enqueue(3), Run[None])
 
 
 async def main() -> None:

@@ -26,7 +26,7 @@ from oncron.errors import AlreadyRunning, StoreError, StoreUnavailable
 log = logging.getLogger("oncron.engine")
 T = TypeVar("T")
 
-_LOOK_FIRST, _LOOK_CAP, _LOOK_UNTIL = 5_000, limits.SECOND // 4, 60 * limits.SECOND
+_LOOK_FIRST, _LOOK_CAP, _LOOK_UNTIL = 5_000, limits.SECOND // 20, 60 * limits.SECOND
 """How often, and how long, a caller's open transaction is looked at."""
 _END_WITHIN = 2.0
 """Seconds that what is under way may take to end when the engine is closed."""
@@ -139,6 +139,7 @@ class Engine:
         """The store is closed and the thread ends; whoever still waits for a call gets StoreUnavailable.
         Further use opens anew."""
         with self._thread_lock:
+            self.running = False
             home, self._home = self._home, None
             apart, self._apart = self._apart, None
         if apart is not None:

@@ -14,7 +14,7 @@ import pytest
 
 from oncron import _defaults
 from oncron._clock import SECOND, boot_us
-from oncron._model import ClaimSpec, Outcome, OutcomeKind, RunRecord, RunState, new_id
+from oncron._model import ClaimSpec, NewRun, Outcome, OutcomeKind, RunRecord, RunState, new_id, new_run_id
 from oncron.errors import DefinitionError, NotSupported, SchemaOutdated, StoreUnavailable
 from oncron.stores.sqlite import SQLiteStore
 from tests.unit.stores.sqlite_kit import opened, stranger, written
@@ -264,3 +264,18 @@ async def test_the_wait_for_the_lock_ends_with_a_sentence(store: SQLiteStore) ->
     connection.close()
     store._within = _defaults.CALL_DEADLINE
     await written(store)
+
+
+async def test_a_transaction_that_has_read_before_others_wrote_is_told_how_to_begin(store: SQLiteStore) -> None:
+    connection = stranger(store.path)
+    connection.execute("begin")
+    connection.execute("select * from effects").fetchall()
+    await written(store)
+    with pytest.raises(StoreUnavailable, match="begin it with `begin immediate`"):
+        store.enqueue_in(connection, [NewRun(id=new_run_id(), task="send")])
+    connection.execute("rollback")
+    connection.execute("begin immediate")
+    [result] = store.enqueue_in(connection, [NewRun(id=new_run_id(), task="send")])
+    connection.execute("commit")
+    connection.close()
+    assert await store.get_run(result.run.id) is not None

@@ -13,7 +13,7 @@ from oncron._model import EnqueueResult, FinishResult, NewRun, Outcome
 from oncron.errors import DefinitionError, NotSupported, StoreUnavailable
 from oncron.stores import _caller
 from oncron.stores.sqlite import _endings, _enqueue, _schema
-from oncron.stores.sqlite._errors import translated
+from oncron.stores.sqlite._errors import is_busy, translated
 from oncron.stores.sqlite._held import AsyncHeld, Held, in_thread, opened
 from oncron.stores.sqlite._step import Step
 
@@ -137,6 +137,11 @@ class InTransactions(Protocol):
         except sqlite3.ProgrammingError as error:
             raise DefinitionError(f"{self._where}: the given connection cannot be used here: {error}") from error
         except sqlite3.Error as error:
+            if is_busy(error) and not isinstance(line, Held):
+                raise StoreUnavailable(
+                    f"{self._where}: your transaction cannot have the write lock ({error}), so nothing was enqueued or "
+                    "ended in it: roll it back, and begin it with `begin immediate`, which waits for the lock first"
+                ) from error
             raise translated(error, self.path) from error
 
     def _refuse_unfit(self, line: sqlite3.Connection) -> None:
