@@ -7,7 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from oncron import _defaults as limits
@@ -40,6 +40,10 @@ class Raised:
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
+
+
+class _NoLoop(Exception):
+    """The user's loop does not run, and the function was not entered."""
 
 
 class _Started:
@@ -84,39 +88,60 @@ class Executor:
             return self._stopped(execution, spec)
         if spec.target is not None:
             return self._of_process(execution, spec, await self.processes.run(execution, spec))
-        if run.timeout is not None:
-            execution.times_out_at(execution.store_now() + run.timeout)
+        execution.handed_over = True
         try:
-            started = self._start(spec, call)
-        except RuntimeError as error:
+            started = self._start(execution, spec, call)
+            value = await self._end(execution, started)
+        except _NoLoop as error:
             return _given_back(run, f"the event loop for async tasks does not run ({error})", _NO_LOOP_DELAY)
-        execution.started = True
-        self._say("run.started", schedule=run.schedule, run=run.id)
-        value = await self._end(execution, started)
         return self._outcome(execution, spec, value)
 
     # --- starting ---------------------------------------------------------------------
 
-    def _start(self, spec: TaskSpec, call: Callable[[], Any]) -> _Started:
-        if spec.is_async:
-            if not self.loop_runs:
-                raise RuntimeError("it was closed, or stopped without the app")
-            return _on_loop(self._user_loop, call)
-        return _Started(self._threads.submit(lambda: _caught(call)), None)
+    def _start(self, execution: Execution, spec: TaskSpec, call: Callable[[], Any]) -> _Started:
+        """Raises _NoLoop."""
+        loop, run = asyncio.get_running_loop(), execution.run
+
+        def entered() -> None:
+            self._say("run.started", schedule=run.schedule, run=run.id)
+            execution.changed.set()
+
+        def enter() -> bool:
+            """There, right before the call: its time runs from now on. False: it is not wanted any more."""
+            if not execution.enter():
+                return False
+            if run.timeout is not None:
+                execution.times_out_at(execution.store_now() + run.timeout)
+            with contextlib.suppress(RuntimeError):  # the engine is gone
+                loop.call_soon_threadsafe(entered)
+            return True
+
+        if not spec.is_async:
+            return _Started(self._threads.submit(lambda: _caught(enter, call)), None)
+        if not self.loop_runs:
+            raise _NoLoop("it was closed, or stopped without the app")
+        try:
+            return _on_loop(self._user_loop, lambda: _caught_async(enter, call))
+        except RuntimeError as error:
+            raise _NoLoop(str(error)) from None
 
     # --- ending -----------------------------------------------------------------------
 
     async def _end(self, execution: Execution, started: _Started) -> Any:
         """Waits for the function. On its timeout or when it should stop, a coroutine is cancelled; a
-        thread cannot be: it is asked, shown as overrun, and waited for."""
+        thread cannot be: it is asked, shown as overrun, and waited for. Raises _NoLoop if it was never entered."""
         done = asyncio.wrap_future(started.future)
         while not done.done():
             execution.changed.clear()
             changed = asyncio.ensure_future(execution.changed.wait())
             left = None if execution.stop_reason is not None else execution.time_left
+            if started.cancel is not None and not execution.started:
+                left = limits.SECOND  # it waits for its turn on the user's loop, which may end before that
             seconds = None if left is None else left / limits.SECOND
             await asyncio.wait({done, changed}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
+            if not done.done() and started.cancel is not None and not self.loop_runs and execution.withdraw():
+                raise _NoLoop("it ended before the run began")
             if not done.done() and execution.stop_reason is None and execution.time_left == 0:
                 execution.ask_to_stop("timeout")
             if not done.done() and execution.stop_reason is not None and not execution.stop_told:
@@ -233,21 +258,25 @@ def _widened(
     return retry_on
 
 
-def _caught(call: Callable[[], Any]) -> Any:
+def _caught(enter: Callable[[], bool], call: Callable[[], Any]) -> Any:
+    if not enter():
+        return Raised(asyncio.CancelledError())
     try:
         return call()
     except BaseException as error:  # noqa: BLE001 - see Raised
         return Raised(error)
 
 
-async def _caught_async(call: Callable[[], Any]) -> Any:
+async def _caught_async(enter: Callable[[], bool], call: Callable[[], Any]) -> Any:
+    if not enter():
+        return Raised(asyncio.CancelledError())
     try:
         return await call()
     except BaseException as error:  # noqa: BLE001 - see Raised
         return Raised(error)
 
 
-def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> _Started:
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, Any]]) -> _Started:
     """Starts a coroutine function on the user's loop. The future is set when the task has truly
     ended: `run_coroutine_threadsafe` calls a future cancelled while its task still cleans up.
     Raises RuntimeError if the loop is closed."""
@@ -255,7 +284,7 @@ def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> _Start
     tasks: list[asyncio.Task[Any]] = []
 
     def begin() -> None:
-        task = loop.create_task(_caught_async(call))
+        task = loop.create_task(call())
         tasks.append(task)
         task.add_done_callback(end)
 

@@ -135,7 +135,7 @@ class Keeper:
             spec = self._tasks.get(execution.run.task)
             if spec is not None and spec.on_doubt == "continue":
                 continue
-            if execution.started and execution.stop_reason is None:
+            if (execution.started or execution.handed_over) and execution.stop_reason is None:
                 log.warning(
                     "run %s of task %r is stopped: its lease could not be renewed in time",
                     execution.run.id,

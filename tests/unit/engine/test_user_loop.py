@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,6 +15,7 @@ from oncron._engine.spec import Execution, TaskSpec
 from oncron._model import OutcomeKind, RunRecord, RunState
 from tests.simulation.world import SECOND, passes
 from tests.unit.engine.given import One, one_replica
+from tests.unit.engine.test_threads import real, spec
 
 
 async def quick(_execution: Execution) -> str:
@@ -80,3 +83,71 @@ async def test_a_run_that_was_claimed_when_the_loop_ended_is_given_back_whole_an
 
     assert outcome is not None
     assert (outcome.kind, outcome.delay) == (OutcomeKind.RELEASED, 5 * SECOND)
+
+
+# --- a loop that is busy ----------------------------------------------------------------------
+
+
+@contextmanager
+def users_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+async def test_the_timeout_of_a_task_runs_from_when_it_is_entered_and_not_while_the_loop_is_blocked_by_another() -> (
+    None
+):
+    claimed, deadlines = threading.Event(), list[int | None]()
+
+    async def block(_execution: Execution) -> None:
+        assert claimed.wait(10)
+        threading.Event().wait(0.3)  # blocks the users' loop for longer than the other's timeout
+
+    async def send(execution: Execution) -> None:
+        deadlines.append(execution.deadline)
+
+    with users_loop() as loop:
+        tasks = spec("block", block, is_async=True), spec("send", send, is_async=True)
+        async with real(*tasks, user_loop=loop) as one:
+            await one.heard("run.started", await one.enqueue("block"))
+            run_id = await one.enqueue(timeout=200_000, retries=0)
+            claim = await one.heard("run.claimed", run_id)
+            claimed.set()
+            await one.heard("run.succeeded", run_id)
+
+            claimed_at = int(claim.at.timestamp() * SECOND)
+            assert deadlines[0] is not None
+            assert deadlines[0] > claimed_at + 450_000
+
+
+async def test_what_waits_for_its_turn_on_a_loop_that_ends_before_is_given_back_whole() -> None:
+    loop, entered = asyncio.new_event_loop(), list[str]()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    free, queued = threading.Event(), threading.Event()
+
+    async def block(_execution: Execution) -> None:
+        loop.stop()  # at the end of this turn: before that of what is handed over meanwhile
+        queued.set()
+        assert free.wait(10)
+
+    async def send(execution: Execution) -> None:
+        entered.append(execution.run.id)
+
+    async with real(spec("block", block, is_async=True), spec("send", send, is_async=True), user_loop=loop) as one:
+        await one.enqueue("block")
+        assert await asyncio.to_thread(queued.wait, 10)
+        run_id = await one.enqueue(retries=0)
+        await one.heard("run.claimed", run_id)
+        free.set()
+        await asyncio.to_thread(thread.join, 10)
+        await one.heard("run.released", run_id)
+
+        run = await one.run_of(run_id)
+        assert (run.state, run.given_back, entered) == (RunState.PENDING, 1, [])
+    loop.close()
