@@ -142,8 +142,11 @@ def released(run: RunRecord, reason: str, *, started: bool) -> Outcome:
 
 def error_text(error: BaseException) -> str:
     """The traceback as text, from the task's own first frame on, cut in the middle to the limit: no frames
-    are kept alive."""
-    text = "".join(traceback.format_exception(type(error), error, _from_the_task(error.__traceback__)))
+    are kept alive. Never raises."""
+    try:
+        text = "".join(traceback.format_exception(type(error), error, _from_the_task(error.__traceback__)))
+    except BaseException:  # noqa: BLE001 - an error's own code may raise anything while it is looked at
+        text = _short(error)
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\\0")
     return cut(text, limits.ERROR_BYTES)
 
@@ -172,17 +175,21 @@ def cut(text: str, size: int) -> str:
     return raw[:head].decode("utf-8", "ignore") + "\n... cut ...\n" + raw[-tail:].decode("utf-8", "ignore")
 
 
-def _short(error: BaseException) -> str:
+def said(value: object) -> str:
+    """Its text, whatever its own code raises: the end of a run must be written all the same."""
     try:
-        said = str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise; the run's end must be written all the same
-        said = "(its text could not be made)"
-    return _line(f"{type(error).__name__}: {said}")
+        return str(value)
+    except BaseException:  # noqa: BLE001 - a SystemExit or CancelledError of the value's own, too
+        return "(its text could not be made)"
+
+
+def _short(error: BaseException) -> str:
+    return _line(f"{type(error).__name__}: {said(error)}")
 
 
 def _line(text: object) -> str:
     """As every store can hold it: no NUL, no lone surrogate, at most 300 characters."""
-    plain = str(text).replace("\0", "\\0").encode("utf-8", "replace").decode()
+    plain = said(text).replace("\0", "\\0").encode("utf-8", "replace").decode()
     return plain if len(plain) <= 300 else plain[:297] + "..."
 
 

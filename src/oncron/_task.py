@@ -22,7 +22,7 @@ from oncron._context import RunContext, within, within_async
 from oncron._engine.spec import Execution, TaskSpec
 from oncron._importable import target_of
 from oncron._json import dumps, type_name
-from oncron._lifecycle import Backoff, GiveUp, cut, default_backoff
+from oncron._lifecycle import Backoff, GiveUp, cut, default_backoff, said
 from oncron._model import EnqueueResult, NewRun, new_run_id
 from oncron._run import Desk, Run
 from oncron._transaction import EffectsDesk
@@ -364,8 +364,8 @@ def result_text(task: str, result: Any) -> str | None:
         why = f"takes {len(text.encode()):,} bytes of JSON, more than {limits.RESULT_BYTES:,}"
         if len(text.encode()) <= limits.RESULT_BYTES:
             return text
-    except Exception as error:  # noqa: BLE001 - a user's own __iter__ or model_dump may raise anything; the run has succeeded
-        why = f"is a {type_name(type(result))}, not JSON ({error})"
+    except BaseException as error:  # noqa: BLE001 - a user's own __iter__ or model_dump may raise anything; the run has succeeded
+        why = f"is a {type_name(type(result))}, not JSON ({said(error)})"
     log.warning(
         "result of task %r %s; its shortened repr is kept: return an id or a summary",
         task, why, extra={"event": "result.shortened", "task": task},
@@ -376,7 +376,7 @@ def result_text(task: str, result: Any) -> str | None:
 def _shown(result: Any) -> str:
     try:
         text = repr(result)
-    except Exception as error:  # noqa: BLE001 - as above
+    except BaseException as error:  # noqa: BLE001 - as above
         text = f"<{type_name(type(result))} whose repr failed: {type(error).__name__}>"
     return cut(text.encode("utf-8", "replace").decode(), 2000)
 

@@ -42,6 +42,15 @@ class Raised:
         self.error = error
 
 
+class _Returned:
+    """What the user's function returned, as text: made where it ran, so that a large or slow one holds up no other."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+
 class _NoLoop(Exception):
     """The user's loop does not run, and the function was not entered."""
 
@@ -81,9 +90,9 @@ class Executor:
             call = spec.prepare(execution)
         except InvalidArguments as error:
             return self._misfit(execution, error)
-        except Exception as error:  # the user's types may raise anything while they decode
+        except BaseException as error:  # the user's types may raise anything while they decode
             log.exception("run %s of task %r could not be prepared", run.id, run.task)
-            return judge(run, error, backoff=spec.backoff, retry_on=spec.retry_on)
+            return judge(run, error, backoff=spec.backoff, retry_on=_widened(spec.retry_on, error))
         if execution.stop_reason is not None:
             return self._stopped(execution, spec)
         if spec.target is not None:
@@ -117,11 +126,11 @@ class Executor:
             return True
 
         if not spec.is_async:
-            return _Started(self._threads.submit(lambda: _caught(enter, call)), None)
+            return _Started(self._threads.submit(lambda: _caught(enter, call, spec.encode)), None)
         if not self.loop_runs:
             raise _NoLoop("it was closed, or stopped without the app")
         try:
-            return _on_loop(self._user_loop, lambda: _caught_async(enter, call))
+            return _on_loop(self._user_loop, lambda: _caught_async(enter, call, spec.encode))
         except RuntimeError as error:
             raise _NoLoop(str(error)) from None
 
@@ -183,7 +192,7 @@ class Executor:
         elif reason == "timeout":
             outcome = judge(run, self._timeout(execution), backoff=spec.backoff, retry_on=spec.retry_on)
         else:
-            outcome = succeeded(run, spec.encode(value))
+            outcome = succeeded(run, value.text)
         return self._with_reports(execution, outcome)
 
     def _of_process(self, execution: Execution, spec: TaskSpec, end: End) -> Outcome | None:
@@ -258,22 +267,32 @@ def _widened(
     return retry_on
 
 
-def _caught(enter: Callable[[], bool], call: Callable[[], Any]) -> Any:
+def _caught(enter: Callable[[], bool], call: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
     if not enter():
         return Raised(asyncio.CancelledError())
     try:
-        return call()
+        value = call()
     except BaseException as error:  # noqa: BLE001 - see Raised
         return Raised(error)
+    return _encoded(value, encode)
 
 
-async def _caught_async(enter: Callable[[], bool], call: Callable[[], Any]) -> Any:
+async def _caught_async(enter: Callable[[], bool], call: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
     if not enter():
         return Raised(asyncio.CancelledError())
     try:
-        return await call()
+        value = await call()
     except BaseException as error:  # noqa: BLE001 - see Raised
         return Raised(error)
+    return _encoded(value, encode)
+
+
+def _encoded(value: Any, encode: Callable[[Any], str | None]) -> _Returned:
+    """Whatever the value's own code raises: the task has succeeded."""
+    try:
+        return _Returned(encode(value))
+    except BaseException:  # noqa: BLE001 - a SystemExit or CancelledError of the value's own, too
+        return _Returned('"(a result whose text could not be made)"')
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, Any]]) -> _Started:

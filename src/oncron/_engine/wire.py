@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from oncron._engine.logform import LogForm
-from oncron._lifecycle import GiveUp, RetryIn, Skip, cut, error_text, wanted_delay
+from oncron._lifecycle import GiveUp, RetryIn, Skip, cut, error_text, said, wanted_delay
 from oncron._model import NewRun, RunRecord
 
 _SAID_BYTES = 2000
@@ -163,8 +163,4 @@ def kind_name(kind: type) -> str:
 
 
 def _said(value: object) -> str:
-    try:
-        text = str(value)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise; the run's end must be told all the same
-        text = "(its text could not be made)"
-    return cut(text.encode("utf-8", "replace").decode(), _SAID_BYTES)
+    return cut(said(value).encode("utf-8", "replace").decode(), _SAID_BYTES)

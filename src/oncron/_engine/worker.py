@@ -215,9 +215,10 @@ class Worker:
             await asyncio.wait({before})
         try:
             outcome = await self._executor.run(execution, spec)
-        except asyncio.CancelledError:
-            raise
         except BaseException as error:
+            me = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and me is not None and me.cancelling():
+                raise  # the engine is closed
             log.exception("run %s of task %r could not be executed", run.id, run.task)
             outcome = judge(run, error)
         if self._running.get(run.id) is asyncio.current_task():
