@@ -194,10 +194,12 @@ async def test_a_worker_whose_run_was_taken_over_cannot_commit(app: Oncron, shop
     async def take_over(store: ReadableStore) -> RunRecord:
         """What another worker does once the lease has run out."""
         later = await store.now() + 3600 * SECOND
-        [reaped] = (await store.reap(now=later)).runs
+        while not (reaped := (await store.reap(now=later)).runs):
+            pass  # it waits for no lock: a heartbeat was at it
         spec = ClaimSpec(claim_id=new_id(), worker="another", limit=1, lease_for=3 * SECOND, tasks=("order",))
-        [run] = (await store.claim(spec, now=reaped.due_at)).runs
-        return run
+        while not (runs := (await store.claim(spec, now=reaped[0].due_at)).runs):
+            pass
+        return runs[0]
 
     async with app:
         run = await order.enqueue()
