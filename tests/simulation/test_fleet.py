@@ -101,6 +101,21 @@ def test_without_any_hint_a_change_and_new_work_are_seen_within_the_poll() -> No
     assert ticked[0] - asked <= 6.2 * SECOND
 
 
+def test_a_schedule_put_without_a_hint_is_on_time_for_its_first_tick() -> None:
+    with fleet_in_virtual_time(weather=Weather(hint_lost=1)) as fleet:
+        fleet.boot()
+
+        async def story() -> None:
+            await fleet.sleep(10)
+            await fleet.desk(lambda store: registrar.put(store, scheduled("new", every(seconds=25), origin="api")))
+            await fleet.sleep(30)
+
+        fleet.loop.run_until_complete(story())
+
+    assert [line.run.tick for line in fleet.oracle.lines] == [START + 25 * SECOND]
+    assert lateness(fleet)[0] < 50_000
+
+
 def test_with_hints_new_work_is_seen_at_once() -> None:
     with fleet_in_virtual_time() as fleet:
         fleet.boot()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from oncron._clock import boot_us
 from oncron._engine.spec import Execution
-from oncron._model import RunState
+from oncron._model import Overlap, RunState
 from oncron.triggers import every
 from tests.simulation.network import Weather
 from tests.simulation.world import SECOND, passes
@@ -122,6 +124,29 @@ def _expired(one: One, worker: str):
 
 def _names(one: One) -> list[str]:
     return [event.name for event in one.fleet.events]
+
+
+def test_a_run_that_comes_back_here_waits_until_its_old_copy_has_cleaned_up() -> None:
+    async def untidy(execution: Execution) -> None:
+        try:
+            await passes(30)
+        finally:
+            await passes(4)
+
+    with one_replica(untidy) as one:
+        run_id = one.enqueue(retries=1)
+        one.passes(1)
+        for worker in one.fleet.store._worker_rows:
+            one.fleet.store._worker_rows[worker] = _expired(one, worker)
+        one.fleet.oracle._told.clear()
+        one.does(one.fleet.desk(lambda store: store.reap()))
+        one.passes(60)
+
+        assert one.run_of(run_id).state is RunState.SUCCEEDED
+        first, second = one.fleet.oracle.lines
+        assert (first.how, second.how) == ("cancelled", "returned")
+        assert (first.ended or 0) <= second.began
+        one.is_well()
 
 
 # --- doubt ------------------------------------------------------------------------------------
@@ -265,3 +290,16 @@ def test_a_store_that_answers_none_of_the_first_calls_only_delays_the_start() ->
 
         assert replica.engine.running
         one.is_well()
+
+
+def test_a_run_that_waited_for_its_schedules_place_starts_when_that_is_free_without_any_hint() -> None:
+    async def second(_execution: Execution) -> None:
+        await passes(3)
+
+    ticks = scheduled("each", every(seconds=2), overlap=Overlap.QUEUE)
+    with one_replica(second, weather=Weather(hint_lost=1), definitions=[ticks]) as one:
+        one.passes(40)
+
+        lines = one.fleet.oracle.lines
+        assert len(lines) >= 12
+        assert all(after.began - (before.ended or 0) < 50_000 for before, after in pairwise(lines))
