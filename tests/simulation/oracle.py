@@ -198,7 +198,9 @@ class Oracle:
             if task == run.task and (held := sum(r.task == task for r in store._running())) > most:
                 self.say("G10", f"{_name(run)} was claimed as number {held} of {task}, of which {most} may run")
         if run.serial and run.schedule is not None:
-            beside = [r for r in store._serial_runs_of(run.schedule) if r.state is RunState.RUNNING and r.id != run.id]
+            # One that runs and is parked was left by a change from overlap="allow"; it ends in its own time.
+            others = [r for r in store._serial_runs_of(run.schedule) if r.id != run.id and not r.parked]
+            beside = [r for r in others if r.state is RunState.RUNNING]
             if beside:
                 self.say("G10", f"{_name(run)} was claimed beside {_name(beside[0])}")
 
