@@ -23,6 +23,9 @@ S = TypeVar("S", default=Any)
 P = ParamSpec("P")
 
 
+_AT_MOST = {"progress": limits.PROGRESS_BYTES, "checkpoint": limits.CHECKPOINT_BYTES}
+
+
 class Enqueueable(Protocol[P]):
     """A task, as far as `ctx.enqueue` needs one."""
 
@@ -128,11 +131,13 @@ class RunContext(Generic[S]):
         return None if text is None else loads(text)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far the task is. Shown with the run; the newest call wins."""
+        """Say how far the task is. Shown with the run; the newest call wins. Raises InvalidArguments for a
+        note of more than 1 KiB."""
         self._say("progress", {"done": done, "total": total, "note": note})
 
     def checkpoint(self, value: Any) -> None:
-        """Keep a JSON value with the run: the next attempt finds it as `last_checkpoint`."""
+        """Keep a JSON value with the run: the next attempt finds it as `last_checkpoint`. Raises
+        InvalidArguments for what is not JSON or more than 64 KiB of it."""
         self._say("checkpoint", value)
 
     def enqueue(self, task: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -174,6 +179,12 @@ class RunContext(Generic[S]):
             text = dumps(value)
         except InvalidArguments as error:
             raise InvalidArguments(f"{what}: {error}", path=error.path) from None
+        size, most = len(text.encode()), _AT_MOST[what]
+        if size > most:
+            raise InvalidArguments(
+                f"{what} takes {size:,} bytes of JSON, more than {most:,}: it travels with the heartbeat; "
+                "store the data elsewhere and give its key"
+            )
         with self._execution.lock:
             refuse_after(self._execution, what)
             setattr(self._execution, what, text)
@@ -192,6 +203,11 @@ def current_run() -> RunContext[Any]:
         return _current.get()
     except LookupError:
         raise NotFound("no run is being executed here; current_run() is for code that a task calls") from None
+
+
+def in_run() -> bool:
+    """Whether this is code that a task calls."""
+    return _current.get(None) is not None
 
 
 def within(ctx: RunContext[Any], fn: Callable[[], Any]) -> Any:

@@ -37,6 +37,8 @@ OUTBOX_RUNS = 10_000
 OUTBOX_BYTES = 4 * 1024 * 1024
 """What one run may `ctx.enqueue`: it is written in one step, within a store call's time."""
 RESULT_BYTES = 64 * 1024
+CHECKPOINT_BYTES = 64 * 1024
+PROGRESS_BYTES = 1024
 ERROR_BYTES = 16 * 1024
 EXPRESSION_CHARS = 256
 NAME_CHARS = 200

@@ -38,6 +38,7 @@ class Keeper:
         self._worker, self._tasks = worker, tasks
         self._on_trust = on_trust
         self._trusted_until = 0
+        self._without_reports = False
         self._beat = asyncio.Event()
         self._wall_minus_boot = wall_us() - boot_us()
         self._margin = settings.lease_for // 6
@@ -62,21 +63,25 @@ class Keeper:
         return boot_us() > self._trusted_until - self._margin
 
     async def once(self) -> Pulse:
-        """One heartbeat. Raises StoreUnavailable."""
+        """One heartbeat. Raises StoreUnavailable. After one that failed the next comes without the reports, which
+        may be the reason: the leases must not depend on them."""
         worker = self._worker
         held = worker.held
-        reports = [report for execution in list(worker.executions.values()) if (report := execution.report())]
+        told = () if self._without_reports else list(worker.executions.values())
+        reports = [report for execution in told if (report := execution.report())]
+        self._without_reports = bool(reports)
         sent = boot_us()
         try:
             pulse = await self._door(
                 lambda store: store.heartbeat(self._me(), self._settings.lease_for, held, reports),
                 deadline=min(limits.CALL_DEADLINE, max(500_000, self._settings.lease_for // 3)),
             )
-        except StoreUnavailable:
+        except Exception:
             for execution in worker.executions.values():
                 if execution.progress is not None or execution.checkpoint is not None:
                     execution.reported = False
             raise
+        self._without_reports = False
         self._heard(pulse, dict(held), sent, sure=self.trust(sent, pulse.lease_until - pulse.now))
         return pulse
 
