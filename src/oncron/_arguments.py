@@ -173,7 +173,8 @@ def _refuse_odd_functions(fn: Callable[..., Any], task: str, parameters: Sequenc
         raise InvalidTask(f"task {task!r} is a lambda: other replicas cannot find it by name; write a def")
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise InvalidTask(f"task {task!r} is a generator: calling it runs nothing; return a list, or loop inside")
-    if not is_async(fn) and is_async(inspect.unwrap(inner)):
+    written: Any = inspect.unwrap(inner)
+    if is_async(written) and not is_async(typing.cast("Any", fn)):
         raise InvalidTask(
             f"task {task!r} is an async function inside a decorator that is not async: calling it runs nothing; "
             "write the wrapper as an async def that awaits it, or give the async function itself"

@@ -77,19 +77,23 @@ class Lifespan:
         """What it yields. Raises what its entry raised."""
         entered: asyncio.Future[Any] = self._loop.create_future()
         self._task = self._loop.create_task(self._hold(entered), name="oncron-lifespan")
-        await asyncio.wait({self._task, entered}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({self._task, entered}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
         if not entered.done():
             await self._task
         return entered.result()
 
     async def leave(self) -> None:
-        """From any loop. Raises what its exit raised."""
+        """From any loop. Raises what its exit raised; one that was cancelled has been left."""
         task = self._task
         if task is None or self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._leave.set)
         if asyncio.get_running_loop() is self._loop:
-            await task
+            await _ended(task)
         else:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_ended(task), self._loop))
 
@@ -139,7 +143,9 @@ def _exit_now(why: str) -> None:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    await task
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
 
 
 async def _cancel_all() -> None:

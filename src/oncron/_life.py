@@ -16,6 +16,7 @@ from signal import Signals
 from typing import Any, Literal
 
 from oncron._clock import SECOND, boot_us
+from oncron._context import in_run
 from oncron._engine.engine import Engine
 from oncron._hosting import Lifespan, in_thread, stop_signals
 from oncron._listeners import Listeners
@@ -44,6 +45,8 @@ class Life:
         self._phase: Phase = "new"
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._lifespan: Lifespan | None = None
+        self._doing: asyncio.Future[None] | None = None
+        """What starts or stops it; held here, as loops do not hold their tasks."""
         self.user_loop: asyncio.AbstractEventLoop | None = None
         """Where async tasks run; None unless running."""
         _lives.add(self)
@@ -115,14 +118,22 @@ class Life:
             start = self.engine.start(scheduler=scheduler, worker=worker, user_loop=self.user_loop)
             await self._to_the_end(start, then=self.engine.stop)
         except BaseException:
-            self._phase, self.user_loop = before, None
-            await self._leave_lifespan()
-            await in_thread(self.engine.close)
+            await self._to_the_end(self._undo(before))
             raise
         self._phase = "running"
 
+    async def _undo(self, before: Phase) -> None:
+        try:
+            await self._leave_lifespan()
+        finally:
+            try:
+                await in_thread(self.engine.close)
+            finally:
+                self._phase, self.user_loop = before, None
+
     async def stop(self) -> None:
-        """Nothing happens unless running; a second call waits for the first."""
+        """Nothing happens unless running; a second call waits for the first. A cancelled one hurries the end and
+        waits for it."""
         with self._lock:
             first = self._phase == "running"
             if first:
@@ -130,18 +141,25 @@ class Life:
             elif self._phase != "stopping":
                 return
             ended = self._ended
-        if not first:
+        if first:
+            await self._to_the_end(self._stop(ended))
+        else:
             await asyncio.shield(asyncio.wrap_future(ended))
-            return
+
+    async def _stop(self, ended: concurrent.futures.Future[None]) -> None:
         try:
-            await self._to_the_end(self.engine.stop())
-            await self._leave_lifespan()
+            try:
+                await self.engine.stop()
+            finally:
+                await self._leave_lifespan()
             if not await in_thread(lambda: self._listeners.flush(_FLUSH_WITHIN)):
                 log.warning("a listener is still busy; what it has not heard yet is dropped")
         finally:
-            self._phase, self.user_loop = "stopped", None
-            await in_thread(self.engine.close)
-            ended.set_result(None)
+            try:
+                await in_thread(self.engine.close)
+            finally:
+                self._phase, self.user_loop = "stopped", None
+                ended.set_result(None)
 
     async def serve(self, start: Callable[[], Any]) -> None:
         """Start, wait for a signal, for `stop` or a cancellation, and stop. A second signal, half a second later or
@@ -177,16 +195,25 @@ class Life:
     async def _to_the_end(
         self, work: Coroutine[Any, Any, None], then: Callable[[], Coroutine[Any, Any, None]] | None = None
     ) -> None:
-        """`work`, which a cancellation hurries but does not break off: loops left half-way would run on."""
-        doing = asyncio.ensure_future(work)
-        try:
-            await asyncio.shield(doing)
-        except asyncio.CancelledError:
-            self.engine.hurry()
-            await asyncio.wait({doing})
-            if then is not None:
-                await then()
-            raise
+        """`work`, which cancellations hurry but do not break off: loops left half-way would run on. A task of this
+        app is not kept, since the end waits for it."""
+        doing = self._doing = asyncio.ensure_future(work)
+        cancelled: asyncio.CancelledError | None = None
+        while not doing.done():
+            try:
+                await asyncio.wait({doing})
+            except asyncio.CancelledError as error:
+                self.engine.hurry()
+                if in_run():
+                    doing.add_done_callback(_tell_failure)
+                    raise
+                cancelled = error
+        if cancelled is None:
+            return doing.result()
+        _tell_failure(doing)
+        if then is not None:
+            await self._to_the_end(then())
+        raise cancelled
 
     async def _leave_lifespan(self) -> None:
         lifespan, self._lifespan = self._lifespan, None
@@ -200,7 +227,7 @@ class Life:
         was_running = self._phase in ("starting", "running")
         self._phase = "stopped" if self._phase == "stopped" else "new"
         self._lock = threading.Lock()
-        self._engine = self._lifespan = self.user_loop = None
+        self._engine = self._lifespan = self._doing = self.user_loop = None
         self._ended = concurrent.futures.Future()
         self._listeners.after_fork()
         if was_running:
@@ -219,6 +246,11 @@ class Life:
             with contextlib.suppress(Exception):
                 asyncio.run(engine.stop())
         engine.close()
+
+
+def _tell_failure(doing: asyncio.Future[None]) -> None:
+    if not doing.cancelled() and (error := doing.exception()) is not None:
+        log.error("starting or stopping was cancelled, and failed: %r", error, exc_info=error)
 
 
 def _unguarded(what: str) -> DefinitionError:

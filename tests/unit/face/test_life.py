@@ -269,6 +269,67 @@ async def test_a_stop_that_is_cancelled_hurries_but_still_stops(make_app: Callab
     assert (await app.get_run(run.id)).state == "pending"
 
 
+async def test_a_stop_that_is_cancelled_again_and_again_still_stops(make_app: Callable[..., Oncron]) -> None:
+    seen: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def resources(app: Oncron) -> AsyncIterator[None]:
+        yield
+        seen.append("left")
+
+    app = make_app(lifespan=resources, stop_within=60)
+    running, go = threading.Event(), threading.Event()
+
+    @app.task
+    def stubborn() -> None:
+        running.set()
+        go.wait()
+
+    await app.start()
+    await stubborn.enqueue()
+    assert await asyncio.to_thread(running.wait, 10)
+    stopping, other = asyncio.ensure_future(app.stop()), asyncio.ensure_future(app.stop())
+    for _ in range(10):
+        await asyncio.sleep(0)
+        stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(stopping, 20)
+    await asyncio.wait_for(other, 10)
+    assert seen == ["left"]
+    go.set()
+    async with app:
+        pass
+    assert seen == ["left", "left"]
+
+
+async def test_an_async_task_may_stop_the_app_that_runs_it(make_app: Callable[..., Oncron]) -> None:
+    app = make_app(stop_within=0.1)
+
+    @app.task(retries=0)
+    async def last() -> None:
+        await app.stop()
+
+    serving = asyncio.ensure_future(app.serve())
+    run = await last.enqueue()
+    await asyncio.wait_for(serving, 20)
+    assert (await app.get_run(run.id)).state != "running"
+    async with app:
+        pass
+
+
+async def test_a_lifespan_that_was_cancelled_has_been_left(make_app: Callable[..., Oncron]) -> None:
+    @contextlib.asynccontextmanager
+    async def resources(app: Oncron) -> AsyncIterator[asyncio.Task[Any] | None]:
+        yield asyncio.current_task()
+
+    app = make_app(lifespan=resources)
+    await app.start()
+    app.state.cancel()
+    await app.stop()
+    async with app:
+        pass
+
+
 async def test_a_replica_may_only_schedule_or_only_work(make_app: Callable[..., Oncron]) -> None:
     ran = asyncio.Event()
     scheduler, worker = make_app(), make_app()
