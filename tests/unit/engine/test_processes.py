@@ -255,7 +255,7 @@ async def test_retry_in_give_up_and_skip_mean_what_they_mean_everywhere(bench: B
 async def test_a_wait_that_is_no_duration_is_an_error_of_the_task(bench: Bench) -> None:
     outcome = await bench.run("misused_control")
     assert outcome.kind is RETRY
-    assert "TypeError" in (outcome.reason or "")
+    assert "InvalidOption: RetryIn(" in (outcome.reason or "")
 
 
 async def test_sys_exit_ends_the_run_and_not_the_process(bench: Bench) -> None:
