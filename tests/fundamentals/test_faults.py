@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -57,7 +58,7 @@ class Shaky:
 async def test_B081_B087_no_error_anywhere_ends_a_loop() -> None:
     app = Oncron("memory://", lease_for=3)
     shaky = Shaky(app._open())
-    app._open = lambda: shaky  # type: ignore[assignment]
+    app._open = dataclasses.replace(app._open, make=lambda: cast("ReadableStore", shaky))
     ticks: asyncio.Queue[None] = asyncio.Queue()
 
     @app.schedule(FAST)
