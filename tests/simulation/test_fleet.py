@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from oncron._engine import registrar, scheduler
+from oncron._engine.shards import Shards
 from oncron._model import Definition, GapReason, Missed, NewRun, Overlap, RunState, new_run_id
 from oncron.triggers import Trigger, cron, daily, every
 from tests.simulation.fleet import Fleet, fleet_in_virtual_time
@@ -289,6 +290,59 @@ def test_B069_replicas_that_restart_every_minute_lose_no_tick() -> None:
     assert fleet.oracle.in_gaps == {"minute": 0, "fast": 0}
     ended = [run for run in fleet.store._run_rows.values() if run.state is RunState.SUCCEEDED]
     assert len(ended) >= fleet.oracle.passed["fast"] + 30 - 1
+
+
+def after_deaths() -> Fleet:
+    """Of three replicas the one that fires is killed, and then the next one that does; ticks every second."""
+    with fleet_in_virtual_time(weather=Weather(hint_lost=1)) as fleet:
+        fleet.definitions = [scheduled("beat", every(seconds=1), overlap=Overlap.ALLOW, missed=Missed.ALL)]
+        fleet.boot()
+
+        async def story() -> None:
+            for seconds in (20.5, 20):
+                await fleet.sleep(seconds)
+                last = fleet.oracle.lines[-1].process
+                [first] = [replica for replica in fleet.replicas if replica.process is last]
+                first.kill()
+            await fleet.sleep(21)
+
+        fleet.loop.run_until_complete(story())
+    return fleet
+
+
+def is_on_time_in_spite_of_deaths(fleet: Fleet) -> None:
+    fleet.oracle.verdict(fleet.store, drained=False)
+    assert fleet.oracle.passed["beat"] == 61
+    late = lateness(fleet)
+    assert len(late) == 61
+    assert late[-1] < 100_000, "a dead first costs its ticks some milliseconds"
+    assert sum(lag > 10_000 for lag in late) <= 14, "and after three of them it is passed over"
+
+
+def test_when_the_replica_that_fires_dies_the_others_fire_milliseconds_later() -> None:
+    is_on_time_in_spite_of_deaths(after_deaths())
+
+
+def test_replicas_that_all_think_they_are_first_race_and_each_stays_in_the_race(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Shards, "is_mine", lambda self, name: True)
+
+    is_on_time_in_spite_of_deaths(after_deaths())
+
+
+def test_a_replica_that_only_schedules_wakes_one_that_only_works() -> None:
+    with fleet_in_virtual_time(replicas=2) as fleet:
+        fleet.definitions = [scheduled("beat", every(seconds=7))]
+        fleet.replicas[0].roles = {"scheduler": True, "worker": False}
+        fleet.replicas[1].roles = {"scheduler": False, "worker": True}
+        fleet.boot()
+        fleet.loop.run_until_complete(fleet.sleep(100))
+
+    fleet.oracle.verdict(fleet.store)
+    assert {line.process.name for line in fleet.oracle.lines} == {"r1.1"}
+    assert len(lateness(fleet)) == 14
+    assert lateness(fleet)[-1] < 100_000
 
 
 @pytest.mark.parametrize("replicas", [1, 3, 10, 100])
