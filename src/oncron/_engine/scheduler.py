@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from oncron import _defaults as limits
 from oncron._clock import boot_us, from_us, nap_us, wait_us
 from oncron._engine import registrar
-from oncron._engine.door import Door
+from oncron._engine.aside import Aside
+from oncron._engine.door import Door, is_for_the_operator
 from oncron._engine.shards import Shards
 from oncron._events import Say
 from oncron._model import (
@@ -36,7 +37,7 @@ from oncron._model import (
     new_id,
 )
 from oncron._plan import next_tick, plan
-from oncron.errors import InvalidTrigger, StoreUnavailable
+from oncron.errors import InvalidTrigger, StoreError, StoreUnavailable
 from oncron.triggers import Trigger, parse
 
 log = logging.getLogger("oncron.scheduler")
@@ -44,6 +45,10 @@ log = logging.getLogger("oncron.scheduler")
 _HORIZON = limits.SLEEP_AT_MOST
 _REFRESH = _HORIZON * 3 // 4
 _CHUNK = 500
+_PARTS = 8
+"""A chunk that fails is tried again in so many parts."""
+_FAILURES = 20
+"""After so many in one turn the store is taken to be in trouble as a whole."""
 _PAGE = 1000
 _LOOK_AFTER = 10_000
 """The others look this long after the tick, plus their own hash."""
@@ -100,6 +105,8 @@ class Scheduler:
         """Schedules that were complained of, by the revision that they had."""
         self._settled: dict[str, int] = {}
         """How far each schedule's ticks are known to be settled, to notice a store that went back."""
+        self._aside = Aside()
+        self._failures = 0
         self._wake = asyncio.Event()
         self._stale = True
         self._refresh_at = 0
@@ -140,6 +147,7 @@ class Scheduler:
         for name in [name for name in self._agenda if name not in seen]:
             del self._agenda[name]
         self._rows = {name: row for name, row in self._rows.items() if name in self._agenda}
+        self._aside.keep(self._agenda)
 
     async def _read_due(self, until: int) -> dict[str, None]:
         """Read what is due until then, into the agenda; the names, longest due first."""
@@ -238,7 +246,10 @@ class Scheduler:
         return [due for due in dues if due not in behind] if behind else dues
 
     def _put(self, entry: Entry) -> None:
-        self._wake_for(entry, entry.next_at if entry.mine else entry.next_at + self._look_delay())
+        at = entry.next_at if entry.mine else entry.next_at + self._look_delay()
+        if entry.row.name in self._aside:
+            at = max(at, self._door.clock.now_us() + self._aside.wait_for(entry.row.name))
+        self._wake_for(entry, at)
 
     def _wake_for(self, entry: Entry, at: int) -> None:
         """Its turn comes then. What the heap says of it otherwise is void; it never holds a turn twice."""
@@ -326,11 +337,18 @@ class Scheduler:
         self._put(entry)
 
     async def _fire(self, entries: list[Entry]) -> None:
-        """One store step a chunk, two chunks at a time (a store with two connections uses both)."""
+        """One store step a chunk, two chunks at a time (a store with two connections uses both). What was
+        set aside comes last, each alone, and two of them at most: they may take long."""
+        self._failures = 0
         planned = self._planned(entries)
-        chunks = [planned[at : at + _CHUNK] for at in range(0, len(planned), _CHUNK)]
+        together = [each for each in planned if each[1].name not in self._aside]
+        chunks = [together[at : at + _CHUNK] for at in range(0, len(together), _CHUNK)]
         for at in range(0, len(chunks), 2):
             await asyncio.gather(*(self._fire_chunk(chunk) for chunk in chunks[at : at + 2]))
+        alone = [each for each in planned if each[1].name in self._aside]
+        for entry, _ in alone[2:]:
+            self._wake_for(entry, self._door.clock.now_us() + limits.SECOND)
+        await asyncio.gather(*(self._fire_chunk([each], repeat=False) for each in alone[:2]))
 
     def _planned(self, entries: list[Entry]) -> list[tuple[Entry, FirePlan]]:
         now = self._door.clock.now_us()
@@ -349,7 +367,17 @@ class Scheduler:
                 planned.append((entry, made))
         return planned
 
-    async def _fire_chunk(self, chunk: list[tuple[Entry, FirePlan]]) -> None:
+    async def _fire_chunk(self, chunk: list[tuple[Entry, FirePlan]], *, repeat: bool = True) -> None:
+        try:
+            fired = await self._fired(chunk, repeat=repeat)
+        except StoreError as error:
+            if is_for_the_operator(error) and not isinstance(error, StoreUnavailable):
+                raise
+            await self._fire_apart(chunk, error)
+        else:
+            self._settle(chunk, fired)
+
+    async def _fired(self, chunk: list[tuple[Entry, FirePlan]], *, repeat: bool) -> Fired:
         plans = [made for _, made in chunk]
         fire_id = new_id()
         spec = self._reserve()
@@ -359,6 +387,8 @@ class Scheduler:
             try:
                 fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
             except StoreUnavailable:
+                if not repeat:
+                    raise
                 # The outcome is unknown: the same fire_id asks again and brings the leases back (G7).
                 sent = boot_us()
                 fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
@@ -366,12 +396,30 @@ class Scheduler:
         finally:
             if spec is not None:
                 self._lease(spec, leases, sent, lease_left)
-        self._settle(chunk, fired)
+        return fired
+
+    async def _fire_apart(self, chunk: list[tuple[Entry, FirePlan]], error: StoreError) -> None:
+        """A chunk failed. If the store answers otherwise, one schedule may be in the way (somebody holds its row):
+        the others are fired in ever smaller parts, and it is set aside. Should the chunk have been written
+        after all, its plans are stale now, and the heartbeat tells what they leased."""
+        self._failures += 1
+        if self._failures > _FAILURES:
+            raise error
+        await self._door(lambda store: store.now())
+        if len(chunk) == 1:
+            entry, made = chunk[0]
+            self._aside.put(made.name, error)
+            self._put(entry)
+            return
+        size = -(-len(chunk) // _PARTS)
+        for at in range(0, len(chunk), size):
+            await self._fire_chunk(chunk[at : at + size], repeat=False)
 
     def _settle(self, chunk: list[tuple[Entry, FirePlan]], fired: Fired) -> None:
         created = 0
         taken_over: list[str] = []
         for (entry, made), result in zip(chunk, fired.results, strict=True):
+            self._aside.back(made.name)
             if result.outcome is FireOutcome.FIRED:
                 created += result.created
                 if not entry.mine:
