@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, cast
@@ -84,7 +84,7 @@ class _Plain:
         try:
             if isinstance(value, Mapping):
                 items = cast("Mapping[Any, Any]", value).items()
-                return {_key(key, path): self.convert(item, f"{path}.{key}") for key, item in items}
+                return self._object(items, path)
             if isinstance(value, list | tuple | set | frozenset):
                 elements = cast("list[Any]", value)
                 return [self.convert(item, f"{path}[{i}]") for i, item in enumerate(elements)]
@@ -95,6 +95,15 @@ class _Plain:
         finally:
             self._inside.discard(me)
         raise _refusal(value, path, "pass an id, a name or a path instead, and look it up in the task")
+
+    def _object(self, items: Iterable[tuple[Any, Any]], path: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, item in items:
+            name = _key(key, path)
+            if name in found:
+                raise _refusal(key, f"{path}.{name}", f"two keys become the JSON key {name!r}; rename one of them")
+            found[name] = self.convert(item, f"{path}.{name}")
+        return found
 
 
 def _is_record(value: Any) -> bool:
@@ -109,7 +118,7 @@ def _fields(value: Any, path: str) -> Any:
     def unknown(part: Any) -> Any:
         if callable(getattr(part, "model_dump", None)):
             return part.model_dump(mode="json")
-        raise TypeError(f"a {type_name(type(part))} is not JSON")
+        raise TypeError(f"{_a(type(part))} is not JSON")
 
     try:
         return msgspec.to_builtins(value, builtin_types=_KEEP, enc_hook=unknown)
@@ -166,4 +175,10 @@ def _key(key: Any, path: str) -> str:
 
 
 def _refusal(value: Any, path: str, mend: str) -> InvalidArguments:
-    return InvalidArguments(f"{path}: a {type_name(type(value))} cannot be stored as JSON: {mend}", path=path)
+    return InvalidArguments(f"{path}: {_a(type(value))} cannot be stored as JSON: {mend}", path=path)
+
+
+def _a(kind: Any) -> str:
+    """The type's name with its article."""
+    name = type_name(kind)
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
