@@ -93,6 +93,7 @@ class Operations:
         """A run of the schedule, now. Moves no cursor, obeys its overlap policy, ignores its pause.
 
         Raises NotFound, Occupied with the run that is in the way, Stopped."""
+        check.line(reason, "reason")
         self._desk.refuse_if_stopped("fire")
         run_id = new_run_id()
         result = await self._desk.ask(lambda store: _fire(store, schedule, run_id, reason))
@@ -102,6 +103,7 @@ class Operations:
 
     async def pause(self, schedule: str, *, note: str = "") -> None:
         """No ticks until it is resumed; those that fall in the pause owe nothing. Raises NotFound."""
+        check.line(note, "note")
         await self._desk.change(lambda store: registrar.pause(store, schedule, note))
         self._desk.say("schedule.paused", schedule=schedule, reason=note or None)
 

@@ -177,11 +177,22 @@ def tag_list(value: Any) -> tuple[str, ...]:
     return tuple(checked_name(tag, "tag") for tag in cast("Iterable[Any]", value))
 
 
+def line(value: Any, option: str) -> str:
+    """Text that every store can keep."""
+    if not isinstance(value, str):
+        raise InvalidOption(f"{option}={value!r}: give a text")
+    if bad := next((c for c in value if c == "\0" or "\ud800" <= c <= "\udfff"), None):
+        raise InvalidOption(f"{option}={value!r} holds U+{ord(bad):04X}, which is no text; leave it out")
+    return value
+
+
 def unique_key(value: Any) -> UniqueKey:
     if not isinstance(value, bool | str) and not callable(value):
         raise InvalidOption(f"unique={value!r}: give True (one open run per arguments), a text, or a function of them")
     if value == "":
         raise InvalidOption("unique='': an empty key is none; give a text, or leave it out")
+    if isinstance(value, str):
+        line(value, "unique")
     return cast("UniqueKey", value)
 
 

@@ -156,7 +156,7 @@ def unique_text(task: str, unique: check.UniqueKey, args: str, values: Mapping[s
             raise InvalidOption(f"task {task!r}: unique= answered {key!r}; it makes a text of the arguments")
     if len(key) > 1000 or "\0" in key:
         raise InvalidOption(f"task {task!r}: a unique key has at most 1000 characters and no NUL; hash it")
-    return f"{task}\n{key}"
+    return f"{task}\n{check.line(key, 'unique')}"
 
 
 class Task(Generic[P, R]):

@@ -55,6 +55,30 @@ async def test_a_plain_function_that_returns_work_not_done_has_failed(app: Oncro
         assert (run.state, run.attempt) == ("failed", 1)
 
 
+async def test_text_that_no_store_could_keep_is_refused_at_the_call(app: Oncron, add: Any) -> None:
+    app.add_schedule("s", every(hours=1), add, args={"a": 1})
+    bad = "a\ud800"
+    for call, says in (
+        (lambda: add.options(unique=bad).enqueue(1), "unique=.*U\\+D800"),
+        (lambda: add.options(unique=lambda _args: bad).enqueue(1), "unique=.*U\\+D800"),
+        (lambda: add.options(queue=bad).enqueue(1), "queue name"),
+        (lambda: app.pause("s", note=bad), "note="),
+        (lambda: app.fire("s", reason=bad), "reason="),
+    ):
+        with pytest.raises(InvalidOption, match=says):
+            await call()
+    assert await app.runs() == []
+
+
+async def test_keys_that_become_one_in_json_are_refused_and_none_is_lost(app: Oncron) -> None:
+    @app.task
+    def job(x: Any) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="two keys become the JSON key '1'") as refused:
+        await job.enqueue({"deep": {1: 2, "1": 3}})
+    assert refused.value.path == "$.x.deep.1"
+
+
 async def test_an_app_that_was_never_started_enqueues(app: Oncron, add: Any) -> None:
     run = await add.enqueue(1)
     assert (run.state, run.is_new, run.attempt, run.args) == ("pending", True, 0, {"a": 1})
