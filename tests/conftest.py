@@ -9,11 +9,18 @@ own_postgres       a server of the test's own, to stop, kill and restart
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.servers import PostgresServer, ServerMissing
+
+
+def pytest_configure() -> None:
+    """A run in the background is started with SIGINT ignored, and so would be everything that it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _start_postgres() -> PostgresServer:

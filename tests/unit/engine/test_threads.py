@@ -340,10 +340,11 @@ async def test_async_tasks_run_on_the_users_loop_and_the_engine_on_its_own() -> 
 
 
 async def test_after_close_no_thread_of_the_engine_is_left() -> None:
+    others = set(threading.enumerate())
     async with real(spec("send", lambda _execution: None)) as one:
         await one.heard("run.succeeded", await one.enqueue())
         await one.engine.stop()
-        mine = [thread for thread in threading.enumerate() if thread.name.startswith("oncron")]
+        mine = [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("oncron")]
     for thread in mine:
         await asyncio.to_thread(thread.join, 5)
         assert not thread.is_alive()
