@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 _DRIFT_PER_SECOND = 50
 """Microseconds per second by which two healthy clocks may drift apart: 50 ppm."""
+_STEADY = 30 * limits.SECOND
+"""A contact that is lost again so soon after it was found is unsteady until nothing failed for as long."""
 
 
 def is_for_the_operator(error: Exception) -> bool:
@@ -67,7 +69,9 @@ class StoreClock:
 
 
 class Door:
-    """Calls the store. `on_change(up, why)` hears of contact lost (why) and found again."""
+    """Calls the store. `on_change(up, why)` hears of contact lost (why) and found again. Of one that comes and
+    goes (a disk is full: reads are answered, writes fail) it hears that it is lost, and that it is found when
+    nothing has failed for a while."""
 
     def __init__(
         self, store: ReadableStore, on_change: Callable[[bool, str], None], *, silence: int = limits.LEASE_FOR // 2
@@ -79,6 +83,8 @@ class Door:
         self.answers = asyncio.Event()
         """Set while the store answers, as far as is known: as `up`."""
         self.answers.set()
+        self._told_up, self._unsteady = True, False
+        self._found_at = self._failed_at = boot_us() - _STEADY - 1
         self.contact_since = boot_us()
         self.last_contact = boot_us() - silence - 1  # none yet: the first answer begins the contact
 
@@ -146,6 +152,8 @@ class Door:
         if not self.up:
             self.up = True
             self.answers.set()
+        if not self._told_up and not (self._unsteady and self.last_contact - self._failed_at < _STEADY):
+            self._told_up, self._found_at = True, self.last_contact
             self._on_change(True, "")
 
     async def _failed(self, error: StoreError, sent: int) -> None:
@@ -153,7 +161,10 @@ class Door:
             return  # it answers: it refuses what was handed in
         if isinstance(error, StoreUnavailable):
             await self.store.reset()
+        self._failed_at = boot_us()
         if self.up and sent >= self.last_contact:  # not what was asked before others were answered
             self.up = False
             self.answers.clear()
-            self._on_change(False, str(error))
+            if self._told_up:
+                self._told_up, self._unsteady = False, self._failed_at - self._found_at < _STEADY
+                self._on_change(False, str(error))
