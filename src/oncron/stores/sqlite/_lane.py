@@ -26,6 +26,8 @@ from oncron.stores.sqlite._errors import is_busy, translated
 
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection, default=sqlite3.Connection)
+Identity = tuple[int, int]
+"""A file's device and inode."""
 
 _OPS_PER_LOOK = 20_000
 """Virtual machine steps between two looks at the deadline: some milliseconds."""
@@ -57,7 +59,8 @@ class Lane:
         self._gone = threading.Event()
         self._ended: Future[None] = Future()
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
+        self._file: Identity | None = None
+        self._log: tuple[Identity | None, ...] = ()
         self._deadline = Deadline(0)
         self._tidied_at = 0
         self._thread = threading.Thread(target=self._work, name="oncron-sqlite", daemon=True)
@@ -147,23 +150,42 @@ class Lane:
             raise translated(error, self.path) from error
 
     def _opened(self) -> sqlite3.Connection:
-        if self._connection is not None and _identity(self.path) != self._file:
-            self._close()
-            raise StoreUnavailable(
-                f"SQLite file {self.path}: was moved, removed or replaced while in use; the next call opens what is "
-                "there now. Stop all replicas before the file is exchanged"
-            )
+        if self._connection is not None:
+            self._refuse_exchanged(self._connection)
         if self._connection is None:
             connection = connect(self.path)
             connection.set_progress_handler(self._is_over, _OPS_PER_LOOK)
             try:
                 self.until_free(lambda: prepare(connection, self.path))
+                # The first read opens the log; from then on nobody else is the last, who removes it.
+                self.until_free(lambda: connection.execute("pragma schema_version").fetchone())
             except BaseException:
                 connection.close()
                 raise
-            self._connection, self._file = connection, _identity(self.path)
+            self._connection, self._file, self._log = connection, _identity(self.path), _log_of(self.path)
             self._tidied_at = 0
         return self._connection
+
+    def _refuse_exchanged(self, connection: sqlite3.Connection) -> None:
+        """Raises StoreUnavailable if others who open the path now would not see what is written here."""
+        if _identity(self.path) != self._file:
+            self._close()
+            raise StoreUnavailable(
+                f"SQLite file {self.path}: was moved, removed or replaced while in use; the next call opens what is "
+                "there now. Stop all replicas before the file is exchanged"
+            )
+        log = _log_of(self.path)
+        if log == self._log:
+            return
+        if log == (None, None):
+            # Nobody has opened the file since: what the removed log holds can still be brought into it. Once
+            # somebody has, that would write over newer pages.
+            _save(connection)
+        self._close()
+        raise StoreUnavailable(
+            f"SQLite file {self.path}: its -wal or -shm file was removed or replaced while in use; the next call opens "
+            "what is there now. They are part of the database: stop all replicas before they are touched"
+        )
 
     def _is_over(self) -> bool:
         return self._deadline.is_past()
@@ -205,13 +227,26 @@ def _settle(future: Future[object], work: Callable[[], object]) -> None:
         future.set_result(result)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path) -> Identity | None:
     """Which file the path means now. Never opens it: closing it would drop this process's locks."""
     try:
         status = path.stat()
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _log_of(path: Path) -> tuple[Identity | None, ...]:
+    """The files beside it, which are there while anybody has it open."""
+    return tuple(_identity(path.with_name(path.name + end)) for end in ("-wal", "-shm"))
+
+
+def _save(connection: sqlite3.Connection) -> None:
+    """Bring what was committed into the file itself."""
+    try:
+        connection.execute("pragma wal_checkpoint(full)")
+    except sqlite3.Error:
+        pass  # another connection does it, or nobody can
 
 
 def connect(path: Path, kind: type[C] = sqlite3.Connection) -> C:
