@@ -28,9 +28,10 @@ _FLUSH_WITHIN = 2 * SECOND
 _ECHO = SECOND // 2
 """A signal so soon after the first is the same one once more, not a second wish."""
 
-whose_process: Literal["own", "worker", "importing"] = "own"
-"""A replica's, or a worker process's of `executor="process"`: it never runs apps itself, and while it imports
-the user's code nothing may be done with a store, or every worker process would do it again."""
+whose_process: Literal["own", "command", "worker", "importing"] = "own"
+"""A replica's; a command's while it imports the user's code, which must not start anything then; or a worker
+process's of `executor="process"`: it never runs apps itself, and while it imports the user's code nothing may be done
+with a store, or every worker process would do it again."""
 
 Phase = Literal["new", "starting", "running", "stopping", "stopped"]
 
@@ -72,14 +73,19 @@ class Life:
 
     @staticmethod
     def refuse_in_worker_process() -> None:
-        """Raises DefinitionError."""
+        """Or while a command imports the code. Raises DefinitionError."""
+        if whose_process == "command":
+            raise StartedInImport(
+                "an app was started while a command imported this module, which would not return: "
+                'put the call under `if __name__ == "__main__":`'
+            )
         if whose_process != "own":
             raise _unguarded("an app was started")
 
     @staticmethod
     def refuse_lonely_store(url: str) -> None:
         """A worker process would get a memory store of its own, and lose what it writes. Raises DefinitionError."""
-        if whose_process != "own" and url.startswith("memory:"):
+        if whose_process in ("worker", "importing") and url.startswith("memory:"):
             raise DefinitionError(
                 f'{url} lives in the replica\'s process; in a task with executor="process" write ctx.enqueue(...), '
                 "or meet in sqlite:///... or postgresql://..."
@@ -251,6 +257,10 @@ class Life:
 def _tell_failure(doing: asyncio.Future[None]) -> None:
     if not doing.cancelled() and (error := doing.exception()) is not None:
         log.error("starting or stopping was cancelled, and failed: %r", error, exc_info=error)
+
+
+class StartedInImport(DefinitionError):
+    """A module starts its app where it is only to be imported."""
 
 
 def _unguarded(what: str) -> DefinitionError:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -17,11 +19,12 @@ from typing import Any, TypeVar
 
 import click
 
+from oncron import _life
 from oncron._app import Oncron
 from oncron._registry import Declared
 from oncron._store import ReadableStore
 from oncron._task import Task
-from oncron.errors import OncronError
+from oncron.errors import NotFound, OncronError
 
 T = TypeVar("T")
 
@@ -135,12 +138,12 @@ def takes_target(
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @click.argument("words", nargs=-1, metavar=usage)
         @click.option("--store", metavar="URL", help="The store, instead of TARGET.")
-        @click.option("--namespace", metavar="NAME", help="With --store: the app's namespace, 'oncron' if not given.")
+        @click.option("--namespace", metavar="NAME", help="Without TARGET: the app's namespace, 'oncron' if not given.")
         @functools.wraps(command)
         def wrapped(words: tuple[str, ...], store: str | None, namespace: str | None, **options: Any) -> Any:
             found = _split(list(words), () if options.get(unless) else arguments, optional, store)
             if namespace is not None and found.store is None:
-                raise click.UsageError("--namespace goes with --store; a TARGET has its own")
+                raise click.UsageError("--namespace goes with --store or $ONCRON_STORE; a TARGET has its own")
             target = (
                 load(found.target) if found.target is not None else bare(found.store or "", namespace, creates=creates)
             )
@@ -149,12 +152,28 @@ def takes_target(
                 if reaches:
                     target.app.sync(target.reach())
                 return command(target, **dict(zip(names, values, strict=True)), **options)
+            except NotFound as error:
+                raise target.app.sync(not_found(target, error, *values)) from None
             finally:
                 target.close()
 
         return wrapped
 
     return decorate
+
+
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
+
+
+async def not_found(target: Target, error: NotFound, *names: str | None) -> NotFound:
+    """The error, or a better one if a schedule of that name is declared in code and only the store lacks it."""
+    declared = [name for name in names if name is not None and name in target.declared]
+    if not declared or await target.ask(lambda store: store.schedules(declared[:1])):
+        return error
+    return NotFound(
+        f"schedule {declared[0]!r} is declared in code, but not in the store yet: start a replica "
+        f"(`oncron run {target.name}`), which writes it there"
+    )
 
 
 @dataclass(frozen=True)
@@ -165,13 +184,17 @@ class _Split:
 
 
 def _split(words: list[str], arguments: tuple[str, ...], optional: str, store: str | None) -> _Split:
-    """Which word is TARGET. Without --store the first one is; with $ONCRON_STORE it may be left out."""
+    """Which word is TARGET. Without --store the first one is; with $ONCRON_STORE it may be left out: no more words
+    than the command has arguments are those. One for an optional argument is TARGET if spelled `module:attribute`."""
     most = len(arguments) + bool(optional)
+    complete = len(arguments) <= len(words) <= most
+    if len(words) > len(arguments) and _TARGET.fullmatch(words[0]):
+        complete = False
     if store is not None:
         if len(words) > most:
             raise click.UsageError(f"with --store, TARGET is left out: {words[0]!r} is one word too many")
         target = None
-    elif len(words) == len(arguments) and (store := os.environ.get("ONCRON_STORE")):
+    elif complete and (store := os.environ.get("ONCRON_STORE")):
         target = None
     elif words:
         target, words = words[0], words[1:]
@@ -221,8 +244,11 @@ def _check_spelling(name: str, module: str) -> None:
 
 
 def _import(name: str) -> ModuleType:
+    whose, _life.whose_process = _life.whose_process, "command"
     try:
         return importlib.import_module(name)
+    except _life.StartedInImport as error:
+        raise click.UsageError(f"{name} cannot be imported: {_told(error)}") from None
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise click.UsageError(
@@ -231,17 +257,21 @@ def _import(name: str) -> ModuleType:
         raise ImportFailed(f"{name} cannot be imported: {_told(error)}", error) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's module raises
         raise ImportFailed(f"{name} cannot be imported: {_told(error)}", error) from None
+    finally:
+        _life.whose_process = whose
 
 
 def _told(error: BaseException) -> str:
     """The error and the user's line it came from."""
     import oncron
 
-    ours = str(Path(oncron.__file__).parent)
+    ours, standard = str(Path(oncron.__file__).parent), sysconfig.get_path("stdlib")
+    packages = str(Path(standard, "site-packages"))
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((ours, "<frozen", importlib.__file__))
+        if not frame.filename.startswith((ours, "<frozen"))
+        and (not frame.filename.startswith(standard) or frame.filename.startswith(packages))
     ]
     where = f"{_short(frames[-1].filename)}:{frames[-1].lineno}: " if frames else ""
     if isinstance(error, SyntaxError) and error.filename:
