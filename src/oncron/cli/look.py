@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from oncron import Run, Schedule
-from oncron._model import Definition, Gap, RunRecord, RunState, Status
+from oncron._model import Definition, Gap, RunFilter, RunRecord, RunState, ScheduleRecord, Status
 from oncron._plan import next_tick
 from oncron.cli import render
-from oncron.cli.target import Target, takes_target
+from oncron.cli.target import Target, not_found, takes_target
 from oncron.errors import InvalidTrigger, NotFound
 from oncron.triggers import Trigger, parse
 
@@ -40,7 +40,7 @@ def schedules_command(target: Target, tag: str | None, as_json: bool) -> None:
         return
     now = target.now_us()
     render.table(
-        ["NAME", "+WHEN", "NEXT", "LAST RUN", "STATUS"],
+        ["NAME", "+WHEN", "NEXT", "~LAST RUN", "~STATUS"],
         [_schedule_row(schedule, last, now) for schedule, last in found],
         empty="No schedules." if tag is None else f"No schedules with the tag {tag!r}.",
     )
@@ -65,7 +65,19 @@ def _schedule_row(schedule: Schedule, last: RunRecord | None, now: int) -> list[
         next_at = "-"
     else:
         next_at = render.away(row.next_at, now) if row.next_at > now else f"due {render.away(row.next_at, now)}"
-    return [row.name, schedule.describe(), next_at, _last(last, now), render.styled(row.status.value)]
+    return [row.name, schedule.describe(), next_at, _last(last, now), _status(row)]
+
+
+def _done(row: ScheduleRecord) -> str | None:
+    """Why it will not tick again, if it stands so."""
+    if row.status is not Status.ACTIVE or row.next_at is not None:
+        return None
+    return "limit reached" if row.definition.is_used_up(row.created_count) else "no further tick"
+
+
+def _status(row: ScheduleRecord) -> render.Cell:
+    why = _done(row)
+    return render.styled(row.status.value) if why is None else f"done ({why})"
 
 
 def _last(run: RunRecord | None, now: int) -> render.Cell:
@@ -85,6 +97,7 @@ def _tell_undeclared(target: Target, stored: Iterable[str]) -> None:
 def schedule_json(schedule: Schedule, last: RunRecord | None) -> dict[str, Any]:
     return render.plain(schedule.record) | {
         "words": schedule.describe(),
+        "done": _done(schedule.record),
         "last_run": None if last is None else render.plain(last),
     }
 
@@ -108,8 +121,8 @@ def next_command(target: Target, schedule: str | None, count: int, as_json: bool
     now = target.now_us()
     found = [
         (tick, name, zone, status)
-        for name, (definition, status) in chosen.items()
-        for tick, zone in _ticks(definition, now, count)
+        for name, (definition, status, created) in chosen.items()
+        for tick, zone in _ticks(definition, now, count, created)
     ]
     found.sort(key=lambda item: item[:2])
     if as_json:
@@ -127,7 +140,7 @@ def next_command(target: Target, schedule: str | None, count: int, as_json: bool
         )
         return
     render.table(
-        ["UTC", "", "LOCAL", "+SCHEDULE"],
+        ["UTC", "", "~LOCAL", "+SCHEDULE"],
         [
             (
                 render.utc(tick),
@@ -141,15 +154,20 @@ def next_command(target: Target, schedule: str | None, count: int, as_json: bool
     )
 
 
-async def _definitions(target: Target) -> dict[str, tuple[Definition, str]]:
-    """Schedules by name with their status, those that no replica has declared yet included."""
-    declared = {name: (item.definition, "declared") for name, item in target.declared.items()}
-    stored = {item.name: (item.record.definition, item.status.value) for item in await target.app.schedules()}
+async def _definitions(target: Target) -> dict[str, tuple[Definition, str, int]]:
+    """Schedules by name with their status and the runs they created, those that no replica has declared yet
+    included."""
+    declared = {name: (item.definition, "declared", 0) for name, item in target.declared.items()}
+    rows = [item.record for item in await target.app.schedules()]
+    stored = {row.name: (row.definition, row.status.value, row.created_count) for row in rows}
     return declared | stored
 
 
-def _ticks(definition: Definition, after: int, count: int) -> list[tuple[int, str]]:
-    """The next ticks and the zone they are meant in. Nothing for a trigger of a newer release."""
+def _ticks(definition: Definition, after: int, count: int, created: int) -> list[tuple[int, str]]:
+    """The next ticks and the zone they are meant in, no more than its limit still allows. Nothing for a trigger of
+    a newer release."""
+    if definition.limit is not None:
+        count = min(count, definition.limit - created)
     try:
         trigger: Trigger = parse(definition.trigger)
     except InvalidTrigger:
@@ -176,15 +194,31 @@ def _ticks(definition: Definition, after: int, count: int) -> list[tuple[int, st
 def runs_command(target: Target, as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
     runs = target.app.sync(target.app.runs(**filters))
+    unknown = None if runs else target.app.sync(_unknown(target, filters["schedule"], filters["task"]))
     if as_json:
         render.as_json([render.plain(run.record) for run in runs])
+        if unknown:
+            click.echo(f"Note: {unknown}", err=True)
         return
     now = target.now_us()
     render.table(
-        ["ID", "+TASK", "TICK", "STATE", "LATE", "TOOK"],
+        ["ID", "+TASK", "TICK", "STATE", "-LATE", "-TOOK"],
         [_run_row(run, now) for run in runs],
-        empty="No runs.",
+        empty=f"No runs: {unknown}." if unknown else "No runs.",
     )
+
+
+async def _unknown(target: Target, schedule: str | None, task: str | None) -> str | None:
+    """What to say of a task that nobody knows. Raises NotFound for such a schedule."""
+    if schedule is not None and not await target.ask(lambda store: store.schedules([schedule])):
+        raise await not_found(target, NotFound(f"no schedule {schedule!r}; `oncron schedules` lists them"), schedule)
+    if task is None or task in target.tasks:
+        return None
+    if any(row.definition.task == task for row in await target.ask(lambda store: store.schedules())):
+        return None
+    if await target.ask(lambda store: store.runs(RunFilter(task=task, limit=1))):
+        return None
+    return f"no task {task!r} is known, by code, a schedule or a run"
 
 
 def _run_row(run: Run[Any], now: int) -> list[render.Cell]:
@@ -282,11 +316,11 @@ def _missed_words(run: RunRecord) -> str:
 
 def _show_schedule(schedule: Schedule, runs: list[RunRecord], gaps: list[Gap], now: int, as_json: bool) -> None:
     row = schedule.record
-    coming = _ticks(row.definition, now, 3) if row.status is Status.ACTIVE else []
+    coming = _ticks(row.definition, now, 3, row.created_count) if row.status is Status.ACTIVE else []
     if as_json:
         render.as_json(
             render.plain(row)
-            | {"words": schedule.describe(), "next": [render.iso(tick) for tick, _ in coming]}
+            | {"words": schedule.describe(), "done": _done(row), "next": [render.iso(tick) for tick, _ in coming]}
             | {"runs": [render.plain(run) for run in runs], "gaps": [render.plain(gap) for gap in gaps]}
         )
         return
@@ -297,12 +331,13 @@ def _show_schedule(schedule: Schedule, runs: list[RunRecord], gaps: list[Gap], n
     if runs:
         render.lines(["", "Newest runs"], style="bold")
         render.table(
-            ["ID", "TICK", "STATE", "TOOK"],
+            ["ID", "TICK", "STATE", "-TOOK"],
             [(run.id, _tick(run, now), render.styled(run.state.value), _took(run, now)) for run in runs],
         )
-    if gaps:
+    # A cursor that was moved on purpose passed no tick that was owed.
+    if gaps := [gap for gap in gaps if gap.count or gap.at_least]:
         render.lines(["", "Ticks without a run"], style="bold")
-        render.table(["FIRST", "LAST", "COUNT", "REASON", "+DETAIL"], [_gap_row(gap) for gap in gaps])
+        render.table(["~FIRST", "~LAST", "COUNT", "REASON", "+DETAIL"], [_gap_row(gap) for gap in gaps])
 
 
 def _coming(tick: int, zone: str, now: int) -> tuple[str, str, str]:
@@ -323,7 +358,7 @@ def _schedule_fields(schedule: Schedule, now: int) -> list[tuple[str, render.Cel
         ("schedule", row.name),
         ("when", schedule.describe()),
         ("trigger", rule.trigger),
-        ("status", render.styled(row.status.value)),
+        ("status", _status(row)),
         *([("note", row.note)] if row.note else []),
         ("task", rule.task),
         ("arguments", rule.args),

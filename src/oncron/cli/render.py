@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -31,34 +30,77 @@ _STYLES = {
 }  # fmt: skip
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _WIDE = 100_000
+_ROOMY, _TIGHT, _WORDS = 24, 12, 16
+"""Characters that a column which wraps has at least: if possible, if need be, and if it wraps at words."""
 
 # --- tables ---------------------------------------------------------------------------------
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str = "") -> None:
-    """Print rows under headings; `empty` if there are none. A heading that begins with `+` may wrap; a
-    column without any content is left out."""
+    """Print rows under headings; `empty` if there are none. A column without any content is left out.
+
+    Where a terminal is too narrow, a column whose heading begins with `+` wraps, one with `~` wraps at words,
+    those with `-` are left out, the first one first; no other one is ever broken. If that does not do, each row takes
+    several lines."""
     cells = [[cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row] for row in rows]
     if not cells:
         lines([empty] if empty else [])
         return
     kept = [at for at in range(len(columns)) if any(row[at] for row in cells)]
+    words: set[int] = set()
+    if sys.stdout.isatty():
+        natural = {at: max(_width(columns[at].lstrip("+~-"), row[at].cell_len) for row in cells) for at in kept}
+        fitting = _fit(columns, natural, console().width)
+        if fitting is None:
+            _stack([[row[at] for at in kept] for row in cells])
+            return
+        kept, words = fitting
     grid = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     for at in kept:
-        grid.add_column(columns[at].removeprefix("+"), overflow="fold", no_wrap=not columns[at].startswith("+"))
+        grid.add_column(
+            columns[at].lstrip("+~-"),
+            overflow="fold",
+            no_wrap=at not in words and not columns[at].startswith("+"),
+            width=_WORDS if at in words else None,
+        )
     for row in cells:
         grid.add_row(*(row[at] for at in kept))
-    if sys.stdout.isatty():
-        _fit(grid, console())
     put(grid)
 
 
-def _fit(grid: Table, terminal: Console) -> None:
-    """On too narrow a terminal everything wraps: nothing is cut off."""
-    unbounded = terminal.options.update(max_width=_WIDE)
-    if Measurement.get(terminal, unbounded, grid).minimum > terminal.width:
-        for column in grid.columns:
-            column.no_wrap = False
+def _width(heading: str, cell: int) -> int:
+    return max(len(heading), cell)
+
+
+def _fit(columns: Sequence[str], natural: Mapping[int, int], width: int) -> tuple[list[int], set[int]] | None:
+    """The columns that are shown, and those of them that wrap at words; None if nothing fits."""
+    kept = list(natural)
+    words: set[int] = set()
+
+    def fits(least: int) -> bool:
+        taken = [
+            min(natural[at], least) if columns[at].startswith("+") else _WORDS if at in words else natural[at]
+            for at in kept
+        ]
+        return sum(taken) + 2 * (len(taken) - 1) <= width
+
+    if fits(_ROOMY):
+        return kept, words
+    words = {at for at in kept if columns[at].startswith("~") and natural[at] > _WORDS}
+    for dropped in [at for at in kept if columns[at].startswith("-")]:
+        if fits(_ROOMY):
+            break
+        kept.remove(dropped)
+    return (kept, words) if fits(_TIGHT) else None
+
+
+def _stack(rows: Iterable[Sequence[Text]]) -> None:
+    """The first cell of each row on a line of its own, the others below it."""
+    for row in rows:
+        put(row[0])
+        for cell in row[1:]:
+            if cell:
+                put(Text("  ").append_text(cell))
 
 
 def fields(pairs: Iterable[tuple[str, Cell]]) -> None:
@@ -141,6 +183,11 @@ def span(duration: int) -> str:
         if amount or parts:
             parts.append(f"{amount} {unit}" if amount else "")
     return " ".join(part for part in parts[:2] if part)
+
+
+def count(number: int, what: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 # --- JSON -----------------------------------------------------------------------------------
