@@ -15,7 +15,8 @@ from oncron._registry import Declared
 from oncron.cli import render
 from oncron.cli.look import json_option
 from oncron.cli.target import ImportFailed, Target, load
-from oncron.triggers import parse
+from oncron.triggers import parse, surprises
+from oncron.triggers.local import LocalTrigger
 
 _AHEAD = 24 * 3600 * SECOND
 _SOON = 366 * _AHEAD
@@ -109,8 +110,14 @@ def _examined(name: str, declared: Declared, tasks: set[str], now: int) -> Findi
     if rule.timeout is None:
         held = " and skips every tick meanwhile" if rule.overlap.value == "skip" else ""
         found.warnings.append(f"no timeout: a run that hangs holds its place for ever{held}; give timeout=")
-    found.warnings += trigger.warnings()
+    known = surprises.of_local(trigger, now) if isinstance(trigger, LocalTrigger) and _says_how(trigger) else []
+    found.warnings += [said for said in surprises.coming(trigger, now) if said not in known]
     return found
+
+
+def _says_how(trigger: LocalTrigger) -> bool:
+    """Whether its author has thought of clock changes, and wrote gap= or fold=."""
+    return (trigger.gap, trigger.fold) != ("next", "first")
 
 
 def crowded(declared: Mapping[str, Declared], now: int, *, most: int) -> list[str]:
@@ -148,11 +155,14 @@ def about_store(target: Target) -> tuple[list[str], list[str]]:
 
 
 def _print(target: Target, findings: list[Finding], overall: list[str], notes: list[str], now: int) -> None:
-    render.lines([f"{target.name}: {len(findings)} schedules, {len(target.tasks)} tasks"], style="bold")
+    render.lines(
+        [f"{target.name}: {render.count(len(findings), 'schedule')}, {render.count(len(target.tasks), 'task')}"],
+        style="bold",
+    )
     if findings:
         render.lines([""])
         render.table(
-            ["SCHEDULE", "TASK", "+WHEN", "NEXT"],
+            ["SCHEDULE", "-TASK", "+WHEN", "NEXT"],
             [
                 (
                     finding.name,

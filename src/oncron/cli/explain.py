@@ -21,26 +21,29 @@ _YEARS = 3
 
 
 @click.command("explain")
-@click.argument("expression")
+@click.argument("words", nargs=-1, required=True, metavar="EXPRESSION")
 @click.option("--timezone", metavar="ZONE", help="The schedule's zone, an IANA name; UTC if not given.")
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many instants.")
 @click.option("--seconds", is_flag=True, help="Six fields, seconds first.")
 @click.option("--name", metavar="SCHEDULE", help="The schedule's name, from which H and between= are drawn.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def explain_command(
-    expression: str, timezone: str | None, count: int, seconds: bool, name: str | None, as_json: bool
+    words: tuple[str, ...], timezone: str | None, count: int, seconds: bool, name: str | None, as_json: bool
 ) -> None:
     """Say in words what EXPRESSION means, when it ticks next, and what coming clock changes do to it.
 
     EXPRESSION is a cron expression, "0 3 * * mon-fri", or any trigger's text as `oncron show` prints
     it, 'every(minutes=5)'. Nothing is read from a store.
     """
+    expression, *others = words
+    if others:
+        raise click.UsageError(f'{len(words)} words were given: quote the expression, oncron explain "0 3 * * *"')
     trigger = _read(expression, timezone, seconds, name)
     now = wall_us()
     instants = _next(trigger, now, count)
     zone = trigger.timezone or (load_zone(timezone).name if timezone else "UTC")
     changes = clock_changes(trigger, now)
-    warnings = trigger.warnings()
+    warnings = surprises.coming(trigger, now)
     if as_json:
         render.as_json(
             {
@@ -66,7 +69,7 @@ def explain_command(
     else:
         render.lines(["", "Counted in elapsed time: clock changes do not touch it."])
     # What clock changes do is said above, with the coming dates.
-    said = surprises.of_local(trigger) if changes and isinstance(trigger, LocalTrigger) else []
+    said = surprises.of_local(trigger, now) if isinstance(trigger, LocalTrigger) else []
     if warnings := [warning for warning in warnings if warning not in said]:
         render.lines(["", *(f"! {warning}" for warning in warnings)], style="yellow")
 

@@ -6,7 +6,7 @@ import re
 from datetime import date
 from typing import TYPE_CHECKING
 
-from oncron._clock import SECOND
+from oncron._clock import SECOND, from_us
 from oncron.triggers.days import EPOCH_DAY
 from oncron.triggers.fields import DAY, HOUR, MINUTE, MONTH, SECOND as SECOND_FIELD, WEEKDAY, FieldKind
 from oncron.triggers.words import clock, duration
@@ -15,6 +15,7 @@ from oncron.triggers.zones import tzdata_version
 if TYPE_CHECKING:
     from oncron.triggers.cron import CronTrigger
     from oncron.triggers.local import LocalTrigger
+    from oncron.triggers.trigger import Trigger
 
 _KINDS = (SECOND_FIELD, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 _ANEW = {
@@ -65,14 +66,26 @@ def of_every(period: int) -> list[str]:
     return []
 
 
-def of_local(trigger: LocalTrigger) -> list[str]:
-    """Of fixed local times: those that a clock change skips or repeats in the five years from
-    the year of the zone rules."""
+def coming(trigger: Trigger, now: int) -> list[str]:
+    """What `trigger.warnings()` says, but only of clock changes after `now`, in microseconds."""
+    from oncron.triggers.local import LocalTrigger
+
+    if not isinstance(trigger, LocalTrigger):
+        return trigger.warnings()
+    timeless = of_local(trigger)
+    return [said for said in trigger.warnings() if said not in timeless] + of_local(trigger, now)
+
+
+def of_local(trigger: LocalTrigger, now: int | None = None) -> list[str]:
+    """Of fixed local times: those that a clock change skips or repeats in the five years from the year of the
+    zone rules, or of `now`, in microseconds: after that instant."""
     if trigger.follows_clock:
         return []
-    year = int(tzdata_version()[:4])
+    year = int(tzdata_version()[:4]) if now is None else from_us(now).year
     found: dict[str, str] = {}
-    for jump, before, after in trigger.zone.jumps_in(year, year + 4):
+    for jump, before, after in trigger.zone.jumps_in(year, min(9999, year + 4)):
+        if now is not None and jump * SECOND <= now:
+            continue
         local = trigger.first_local_in(jump + min(before, after), jump + max(before, after))
         if local is None:
             continue
