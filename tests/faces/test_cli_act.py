@@ -88,7 +88,7 @@ with app:
 """
     subprocess.run([sys.executable, "-c", failing], check=True, cwd=acts, timeout=60, capture_output=True)
     assert oncron("retry", "acts_jobs", "--failed", "--schedule", "hourly", "--limit", "1").out == (
-        "1 runs are open again.\nThere are more than 1; call again, or raise --limit.\n"
+        "1 run is open again.\nThere are more than 1; call again, or raise --limit.\n"
     )
     assert len(oncron("retry", "acts_jobs", "--failed", "--schedule", "hourly", "--json").json["retried"]) == 1
     blocked = oncron("fire", "acts_jobs", "nightly", "--json").json

@@ -94,7 +94,7 @@ def test_a_store_that_is_well_has_no_findings(oncron, well):
     told = oncron("doctor", "--store", URL)
     assert told.code == 0
     assert told.out.startswith("sqlite:///well.db at 20")
-    assert told.out.endswith(": 2 active schedules, 2 open runs, 1 replicas\nNothing is wrong.\n")
+    assert told.out.endswith(": 2 active schedules, 2 open runs, 1 replica\nNothing is wrong.\n")
     assert found(oncron) == {}
 
 

@@ -72,7 +72,7 @@ def test_in_a_given_sqlite_file_nothing_is_left_and_nothing_is_touched(tmp_path)
     out, err = told.communicate(timeout=110)
     assert told.returncode == 0, err
     assert re.search(r"\d s  fast-1 [12]{5}", out)
-    assert "0 duplicates, 0 missed, 1 takeovers" in out
+    assert "0 duplicates, 0 missed, 1 take-over" in out
     with sqlite3.connect(tmp_path / "mine.db") as mine:
         assert mine.execute("select name from sqlite_schema").fetchall() == [("demo_mine",)]
         assert mine.execute("select x from demo_mine").fetchall() == [(1,)]

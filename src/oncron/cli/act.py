@@ -90,7 +90,7 @@ def retry_command(
     if as_json:
         render.as_json({"retried": opened, "refused": refused, "more": more})
     else:
-        render.lines([f"{len(opened)} runs are open again."])
+        render.lines([f"{render.count(len(opened), 'run')} {'is' if len(opened) == 1 else 'are'} open again."])
         render.lines([f"Left alone: {text}" for text in refused.values()])
         if more:
             render.lines([f"There are more than {limit}; call again, or raise --limit."])

@@ -202,15 +202,17 @@ def _story(lines: Sequence[Line], killed: _Killed) -> list[str]:
 
 
 def _tell(verdict: Verdict, story: Sequence[str]) -> None:
-    figures = verdict.summary()
     p50, p99 = verdict.lateness_ms(50), verdict.lateness_ms(99)
     render.lines(["", *story])
     render.lines([f"Lateness by the store's clock: p50 {p50} ms, p99 {p99} ms."])
     render.lines(
         [
-            "Counted from the ledger: "
-            + ", ".join(f"{figures[what]} {what}" for what in ("ticks", "runs", "duplicates", "missed", "takeovers"))
-            + "."
+            (
+                "Counted from the ledger: "
+                f"{render.count(verdict.ticks, 'tick')}, {render.count(verdict.runs, 'run')}, "
+                f"{render.count(len(verdict.duplicates), 'duplicate')}, {len(verdict.missed)} missed, "
+                f"{render.count(len(verdict.takeovers), 'take-over')}."
+            )
         ]
     )
     render.lines(verdict.faults, style="red")

@@ -104,7 +104,14 @@ def _print(target: Target, facts: Facts | None, findings: list[Finding]) -> None
     if facts is None:
         render.lines([target.store_url], style="bold")
     else:
-        counts = f"{len(facts.active)} active schedules, {len(facts.open_runs)} open runs, {_replicas(facts)} replicas"
+        counts = ", ".join(
+            render.count(number, what)
+            for number, what in (
+                (len(facts.active), "active schedule"),
+                (len(facts.open_runs), "open run"),
+                (_replicas(facts), "replica"),
+            )
+        )
         render.lines([f"{target.store_url} at {render.utc(facts.now)}: {counts}"], style="bold")
     for finding in findings:
         word, colour = ("wrong", "red") if finding.wrong else ("note", "yellow")

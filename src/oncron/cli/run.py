@@ -86,9 +86,10 @@ def _greet(target: Target, event: Event) -> None:
         known, tick = target.app.sync(_outlook(target))
     except OncronError as error:
         known, tick = f"the store does not answer: {error}", "unknown"
+    tasks = render.count(len(target.tasks), "task")
     log.info(
-        "oncron %s, replica %s of %s on %s: %s, %d tasks here; next tick: %s",
-        version("oncron"), event.worker, target.name, target.store_url, known, len(target.tasks), tick,
+        "oncron %s, replica %s of %s on %s: %s, %s here; next tick: %s",
+        version("oncron"), event.worker, target.name, target.store_url, known, tasks, tick,
         extra={"event": event.name, "worker": event.worker},
     )  # fmt: skip
 
@@ -98,7 +99,9 @@ async def _outlook(target: Target) -> tuple[str, str]:
     ahead = await target.ask(lambda store: store.due(2**62, limit=1))
     active = stats.schedules.get("active", 0)
     idle = sum(stats.schedules.values()) - active - stats.schedules.get("removed", 0)
-    known = f"{active} schedules" + (f" ({idle} more paused or dormant)" if idle else "")
+    known = render.count(active, "schedule") + (f" ({idle} more paused or dormant)" if idle else "")
     if not ahead:
         return known, "none"
-    return known, f"{ahead[0].name} {render.away(ahead[0].next_at, target.now_us())} ({render.utc(ahead[0].next_at)})"
+    now, tick = target.now_us(), ahead[0].next_at
+    stands = render.away(tick, now) if tick > now else f"due since {render.span(now - tick)}"
+    return known, f"{ahead[0].name} at {render.utc(tick)}, {stands}"
