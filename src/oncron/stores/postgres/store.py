@@ -225,9 +225,7 @@ class PostgresStore(Reads, InTransactions):
         batch = _steps.FinishBatch(outcomes)
         if not batch.asked:
             return batch.results(None)
-        return batch.results(
-            await self._step("finish", batch.payload, batch.enqueue, now, patience=FINISH_PATIENCE_MS)
-        )
+        return batch.results(await self._step("finish", batch.payload, batch.enqueue, now, patience=FINISH_PATIENCE_MS))
 
     async def reap(self, limit: int = 1000, *, now: int | None = None) -> Reaped:
         return _steps.reaped(await self._step("reap", limit, now))
