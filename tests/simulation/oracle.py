@@ -122,6 +122,10 @@ class Oracle:
             self._run(store, before, after, now)
         for before, after in store.journal_schedules.values():
             self._schedule(store, before, after, now)
+        for name in {run.schedule for pair in store.journal_runs.values() for run in pair if run and run.schedule}:
+            serial = store._serial_runs_of(name)
+            if serial and all(run.parked for run in serial):
+                self.say("G10", f"{len(serial)} runs of {name} wait for a place that nobody has, since {store.calling}")
 
     def _run(self, store: WatchedStore, before: RunRecord | None, after: RunRecord | None, now: int) -> None:
         if after is None:

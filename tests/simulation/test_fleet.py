@@ -12,6 +12,7 @@ from oncron._model import Definition, GapReason, Missed, NewRun, Overlap, RunSta
 from oncron.triggers import Trigger, cron, daily, every
 from tests.simulation.fleet import Fleet, fleet_in_virtual_time
 from tests.simulation.network import Weather
+from tests.simulation.oracle import WatchedStore
 from tests.simulation.world import SECOND, START, passes
 
 
@@ -209,14 +210,14 @@ def test_G8_a_store_outage_longer_than_a_lease_is_no_massacre() -> None:
     assert [line.how for line in fleet.oracle.lines] == ["returned"] * 12
 
 
-def after_many_cuts() -> Fleet:
+def after_many_cuts(store: type[WatchedStore] = WatchedStore) -> Fleet:
     """A line is cut for two leases, again and again, at every phase of the heartbeat; the others take over at once."""
 
     async def long(_execution: object, _chance: object) -> None:
         await passes(10_000)
 
     lease = 3 * SECOND
-    with fleet_in_virtual_time(lease_for=lease, bodies={"long": long}, concurrency=40) as fleet:
+    with fleet_in_virtual_time(lease_for=lease, bodies={"long": long}, concurrency=40, store=store) as fleet:
         fleet.definitions = [scheduled(f"s{k}", cron("1 0 * * *"), "long", retries=1000) for k in range(12)]
         fleet.boot()
 

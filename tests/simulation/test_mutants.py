@@ -134,11 +134,10 @@ STORES: list[tuple[type[WatchedStore], str]] = [
     (NoCompare, "G3|G1"),
     (NoSecondBelt, "G1|G3|G4|G5"),
     (AnyTime, "G2"),
-    (AnyToken, "G5"),
     (NoExpiry, "G4"),
     (NoGaps, "G11"),
     (NoPlace, "G10"),
-    (NobodyNext, "G8"),
+    (NobodyNext, "G10"),
     (SameToken, "G5|G4|once per token"),
     (TakesRunning, "G4"),
     (NeverReaps, "G8"),
@@ -162,6 +161,11 @@ def test_a_store_with_one_statement_changed_is_noticed(store: type[WatchedStore]
     found = first_violation(store)
 
     assert any(f"\n{name} at" in found for name in guarantee.split("|")), found
+
+
+def test_a_store_that_takes_whatever_token_is_noticed() -> None:
+    with pytest.raises(Violation, match="G5"):
+        after_many_cuts(AnyToken).oracle.verdict(NOTHING)
 
 
 @pytest.mark.parametrize("doubts", ["never", "without a margin"])

@@ -28,10 +28,13 @@ SCHEDULES: dict[str, Trigger] = {
 @pytest.fixture
 def rare_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "POLL_EVERY", limits.POLL_EVERY * SLOWER)
+    monkeypatch.setattr(limits, "SLEEP_AT_MOST", limits.SLEEP_AT_MOST * SLOWER)
     monkeypatch.setattr(limits, "IDLE_HEARTBEAT", limits.LEASE_FOR * SLOWER * 2 // 3)
     monkeypatch.setattr(scheduler, "_HORIZON", scheduler._HORIZON * SLOWER)
     monkeypatch.setattr(scheduler, "_REFRESH", scheduler._REFRESH * SLOWER)
     monkeypatch.setattr(janitor, "_PRUNE_EVERY", janitor._PRUNE_EVERY * SLOWER)
+    monkeypatch.setattr(janitor, "_NOTE_EVERY", janitor._NOTE_EVERY * SLOWER)
+    monkeypatch.setattr(limits, "DORMANT_AFTER", limits.DORMANT_AFTER * SLOWER * 10)
 
 
 def lived(days: int) -> Fleet:
