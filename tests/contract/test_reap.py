@@ -203,3 +203,15 @@ async def test_poll_tells_whether_there_is_something_to_reap(store: ReadableStor
     assert (await store.poll([], None, now=now + LEASE)).expired
     await store.reap(now=now + LEASE)
     assert not (await store.poll([], None, now=now + LEASE)).expired
+
+
+async def test_a_worker_that_left_and_holds_nothing_any_more_begins_anew(store: ReadableStore) -> None:
+    run = await enqueued(store, now=at(0))
+    held = await claimed(store, "w2", now=at(0))
+    await store.leave("w2")
+    await finish(store, held, now=at(1))
+    await store.reap(now=at(1))
+    await enqueued(store, now=at(2))
+    again = await claim(store, "w2", now=at(2))
+    assert held.id == run.id
+    assert again.lease_until == at(2) + LEASE, "its old lease is forgotten"

@@ -126,7 +126,8 @@ begin
     with gone as (
         delete from workers w
         where w.id = any(array(
-            select d.id from workers d where d.lease_until < v_now - 60000000 order by d.id for update skip locked))
+            select d.id from workers d where d.has_left or d.lease_until < v_now - 60000000
+            order by d.id for update skip locked))
             and not exists (select from runs r where r.worker = w.id and r.state = 'running')
         returning w.id, w.has_left
     )
