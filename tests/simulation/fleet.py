@@ -52,6 +52,7 @@ class Replica:
         )
         fleet.processes.append(self.process)
         self.link = fleet.link(cut=self.link.cut)
+        self.link.kill = self.kill
         self.adopt()
         self.engine = Engine(
             make_store=lambda: self.link,  # pyright: ignore[reportArgumentType]
@@ -84,6 +85,7 @@ class Replica:
             self.fleet.oracle.violations.append(f"{self.process.name} could not start: {error!r}")
 
     def kill(self) -> None:
+        """As by SIGKILL."""
         self.up = False
         self.process.kill()
         self.fleet.oracle.died(self.process)

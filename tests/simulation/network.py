@@ -42,7 +42,9 @@ class Link:
         self.calls: dict[str, int] = {}
         self.fates: dict[str, list[str]] = {}
         """By method, what becomes of its next calls: "well", "refused", "lost" (its answer), "bug" (it raises what
-        no store may raise), or "late 7" (its answer, so many seconds)."""
+        no store may raise), "late 7" (its answer, so many seconds), or the caller dies "before" or "after" it is
+        committed."""
+        self.kill: Callable[[], None] = lambda: None
         for name in _METHODS:
             setattr(self, name, self._method(name))
 
@@ -73,7 +75,12 @@ class Link:
         if fate == "refused":
             self._loop.at(there + back, _fail, answer, "refused")
             return
-        lost = draw < weather.answer_lost or fate == "lost"
+        if fate == "before":
+            self._loop.at(there, self.kill)
+            return
+        if fate == "after":
+            self._loop.at(there + 1, self.kill)
+        lost = draw < weather.answer_lost or fate in ("lost", "after")
         draw -= weather.answer_lost
         if 0 <= draw < weather.stalled:
             there += self._chance.randrange(weather.stall_for)
