@@ -27,8 +27,7 @@ check: .venv/tools ## Format, lint, types (pyright strict) and the import ladder
 
 test: .venv/tools ## Every test but the long ones, on servers of their own; ARGS="-k word" narrows
 	@echo "Testing oncron: every test but the long ones, with a private PostgreSQL that ends with them."
-	@$(PYTEST) $(ARGS) || { echo "Once more, by themselves, the tests that failed: twice is a failure."; \
-		$(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
+	@$(PYTEST) $(ARGS)
 
 demo: .venv/oncron ## Replicas on one store, one killed: STORE=postgresql://... REPLICAS=3 SECONDS=20
 	@echo "Running the demo: replicas share one store and one of them is killed; every tick should run once."
