@@ -22,6 +22,7 @@ from oncron._model import (
 )
 from oncron.errors import NotFound
 from oncron.stores._occupancy import Verdict
+from oncron.stores._runs import created, reopened
 from oncron.stores.memory.leases import REAPED, Leases
 
 
@@ -51,32 +52,11 @@ class Runs(Leases):
             return EnqueueResult(run=verdict.in_the_way, is_new=False, occupied=True)
         self._make_room(verdict, now)
         serial = overlap not in (None, Overlap.ALLOW)
-        return EnqueueResult(run=self._put(self._new_run(new, now, serial=serial, parked=verdict.parked)))
+        return EnqueueResult(run=self._put(created(new, now, serial=serial, parked=verdict.parked)))
 
     def _judging_schedule(self, schedule: str | None, backfill: str | None) -> ScheduleRecord | None:
         """The schedule whose place the run takes; a backfill takes none unless it says how."""
         return None if schedule is None or backfill is not None else self._schedule_rows[schedule]
-
-    def _new_run(self, new: NewRun, now: int, *, serial: bool, parked: bool) -> RunRecord:
-        return RunRecord(
-            id=new.id,
-            task=new.task,
-            schedule=new.schedule,
-            tick=new.tick,
-            args=new.args,
-            queue=new.queue,
-            priority=new.priority,
-            due_at=now + new.delay if new.due_at is None else new.due_at,
-            created_at=now,
-            retries=new.retries,
-            retry_delay=new.retry_delay,
-            timeout=new.timeout,
-            unique=new.unique,
-            backfill=new.backfill,
-            reason=new.reason,
-            serial=serial,
-            parked=parked,
-        )
 
     # --- finish ---------------------------------------------------------------------------
 
@@ -185,7 +165,7 @@ class Runs(Leases):
             serial = row is not None and row.definition.overlap is not Overlap.ALLOW
             if (blocker := self._blocker(run, serial=serial)) is not None:
                 return EnqueueResult(run=blocker, is_new=False, occupied=True)
-            return EnqueueResult(run=self._put(self._reopened(run, at, serial=serial)))
+            return EnqueueResult(run=self._put(reopened(run, at, serial=serial)))
 
     def _known(self, run_id: str) -> RunRecord:
         try:
@@ -199,24 +179,6 @@ class Runs(Leases):
         if holder is not None or not serial or run.schedule is None:
             return holder
         return next((other for other in self._serial_runs_of(run.schedule) if not other.parked), None)
-
-    def _reopened(self, run: RunRecord, now: int, *, serial: bool) -> RunRecord:
-        return replace(
-            run,
-            state=RunState.PENDING,
-            opening=run.opening + 1,
-            due_at=now,
-            ended_at=None,
-            given_back=run.attempt,
-            releases=0,
-            worker=None,
-            cancel_requested=False,
-            result=None,
-            error=None,
-            reason=None,
-            serial=serial,
-            parked=False,
-        )
 
     # --- prune ----------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from oncron._model import (
     Status,
 )
 from oncron.errors import InvalidOption, NotFound
+from oncron.stores._runs import created
 from oncron.stores.postgres._wire import encode
 
 is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
@@ -305,28 +306,9 @@ def enqueued(chunk: Sequence[NewRun], answer: bytes) -> list[EnqueueResult]:
     return [
         EnqueueResult(run=odd[place].run, is_new=odd[place].is_new, occupied=odd[place].occupied)
         if place in odd
-        else EnqueueResult(run=_new_run(new, done.now))
+        else EnqueueResult(run=created(new, done.now))
         for place, new in enumerate(chunk)
     ]
-
-
-def _new_run(new: NewRun, now: int) -> RunRecord:
-    return RunRecord(
-        id=new.id,
-        task=new.task,
-        schedule=new.schedule,
-        tick=new.tick,
-        args=new.args,
-        queue=new.queue,
-        priority=new.priority,
-        due_at=now + new.delay if new.due_at is None else new.due_at,
-        created_at=now,
-        retries=new.retries,
-        retry_delay=new.retry_delay,
-        timeout=new.timeout,
-        backfill=new.backfill,
-        reason=new.reason,
-    )
 
 
 def checked_id(run_id: str) -> str:

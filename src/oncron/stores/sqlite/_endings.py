@@ -17,6 +17,7 @@ from oncron._model import (
     RunState,
 )
 from oncron.errors import NotFound
+from oncron.stores._runs import reopened
 from oncron.stores.sqlite._enqueue import enqueue_one, load_for, serial_now
 from oncron.stores.sqlite._sheet import Sheet
 from oncron.stores.sqlite._step import Step
@@ -150,7 +151,7 @@ def retry(step: Step, run_id: str, opening: int | None) -> EnqueueResult:
     serial = serial_now(sheet, run.schedule, run.backfill)
     if (blocker := _blocker(sheet, run, serial=serial)) is not None:
         return EnqueueResult(run=blocker, is_new=False, occupied=True)
-    run = sheet.put(_reopened(run, step.now, serial=serial))
+    run = sheet.put(reopened(run, step.now, serial=serial))
     sheet.write()
     return EnqueueResult(run=run)
 
@@ -169,28 +170,6 @@ def _blocker(sheet: Sheet, run: RunRecord, *, serial: bool) -> RunRecord | None:
     if holder is not None or not serial or run.schedule is None:
         return holder
     return next((other for other in sheet.serial_of(run.schedule) if not other.parked), None)
-
-
-def _reopened(run: RunRecord, now: int, *, serial: bool) -> RunRecord:
-    return replace(
-        run,
-        state=RunState.PENDING,
-        opening=run.opening + 1,
-        due_at=now,
-        ended_at=None,
-        given_back=run.attempt,
-        releases=0,
-        worker=None,
-        cancel_requested=False,
-        result=None,
-        error=None,
-        reason=None,
-        serial=serial,
-        parked=False,
-    )
-
-
-# --- prune ------------------------------------------------------------------------------------
 
 
 def prune(step: Step, ended_before: int, failed_before: int, limit: int) -> int:

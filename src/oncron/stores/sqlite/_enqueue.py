@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncron._model import EnqueueResult, NewRun, Overlap, RunRecord
+from oncron._model import EnqueueResult, NewRun, Overlap
 from oncron.errors import NotFound
 from oncron.stores._occupancy import Verdict
+from oncron.stores._runs import created
 from oncron.stores.sqlite._sheet import Sheet
 from oncron.stores.sqlite._step import Step
 
@@ -43,7 +44,7 @@ def enqueue_one(sheet: Sheet, new: NewRun) -> EnqueueResult:
     if uncounted:
         sheet.step.each("schedule.count", [(-uncounted, new.schedule)])
     serial = overlap is not Overlap.ALLOW
-    return EnqueueResult(run=sheet.put(_new_run(new, sheet.step.now, serial=serial, parked=verdict.parked)))
+    return EnqueueResult(run=sheet.put(created(new, sheet.step.now, serial=serial, parked=verdict.parked)))
 
 
 def _policy(sheet: Sheet, new: NewRun) -> Overlap:
@@ -56,25 +57,3 @@ def _policy(sheet: Sheet, new: NewRun) -> Overlap:
 def serial_now(sheet: Sheet, schedule: str | None, backfill: str | None) -> bool:
     """Whether a run of that schedule takes its place, as its policy is now; a backfill takes none."""
     return schedule is not None and backfill is None and sheet.overlaps.get(schedule, Overlap.ALLOW) != Overlap.ALLOW
-
-
-def _new_run(new: NewRun, now: int, *, serial: bool, parked: bool) -> RunRecord:
-    return RunRecord(
-        id=new.id,
-        task=new.task,
-        schedule=new.schedule,
-        tick=new.tick,
-        args=new.args,
-        queue=new.queue,
-        priority=new.priority,
-        due_at=now + new.delay if new.due_at is None else new.due_at,
-        created_at=now,
-        retries=new.retries,
-        retry_delay=new.retry_delay,
-        timeout=new.timeout,
-        unique=new.unique,
-        backfill=new.backfill,
-        reason=new.reason,
-        serial=serial,
-        parked=parked,
-    )
