@@ -70,6 +70,8 @@ class GapReason(StrEnum):
     OVERLAP = "overlap"
     UNIQUE = "unique"
     LIMIT = "limit"
+    GUARD = "guard"
+    """Somebody outside oncron had the tick's slot (`guard="slot:..."`)."""
     PAUSED = "paused"
     CHANGED = "changed"
     DORMANT = "dormant"
@@ -105,6 +107,9 @@ class Definition(Record, frozen=True, kw_only=True):
     """How long a take-over after a dead worker waits in the first attempt."""
     timeout: int | None = None
     unique: str | None = None
+    guard: str | None = None
+    """"advisory": a run holds PostgreSQL's advisory lock of the schedule's name while it executes.
+    "slot:NAMESPACE": on Redis, `fire` takes another scheduler's key of the tick's minute as well."""
     origin: str = "code"
     """"code" or "api": neither overwrites the other's."""
     paused: bool = False
@@ -115,7 +120,9 @@ class Definition(Record, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Equal digests, equal definitions: an unchanged declaration writes nothing. Which release
         and zone data a replica has, and how a schedule starts, is no part of that."""
-        plain = msgspec.structs.replace(self, release=None, tzdata="", paused=False)
+        plain = msgspec.to_builtins(msgspec.structs.replace(self, release=None, tzdata="", paused=False))
+        if self.guard is None:
+            del plain["guard"]  # releases that do not know it give the same digest
         return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
 
     def same_instants(self, other: Definition) -> bool:
@@ -249,6 +256,8 @@ class RunRecord(Record, frozen=True, kw_only=True):
     is_catchup: bool = False
     missed_count: int = 0
     unique: str | None = None
+    guard: str | None = None
+    batch: str | None = None
     backfill: str | None = None
     result: str | None = None
     error: str | None = None
@@ -290,6 +299,8 @@ class NewRun(Record, frozen=True, kw_only=True):
     retry_delay: int = limits.RETRY_DELAY
     timeout: int | None = None
     unique: str | None = None
+    guard: str | None = None
+    batch: str | None = None
     schedule: str | None = None
     """Run now: takes the schedule's place as its overlap policy says."""
     tick: int | None = None
@@ -320,7 +331,11 @@ class ClaimSpec(Record, frozen=True, kw_only=True):
     queues: tuple[str, ...] | None = None
     """In this order; None is every queue."""
     max_running: tuple[tuple[str, int], ...] = ()
-    """(task, live leases at most, fleet-wide)."""
+    """(task, claims held at most, fleet-wide)."""
+    queue_limits: tuple[tuple[str, int], ...] = ()
+    """(queue, claims held at most, fleet-wide): one makes the queue sequential."""
+    fleet_limit: int | None = None
+    """Claims held at most by all workers of the namespace together."""
 
 
 class Claimed(Record, frozen=True, kw_only=True):
@@ -367,6 +382,9 @@ class Outcome(Record, frozen=True, kw_only=True):
     checkpoint: str | None = None
     enqueue: tuple[NewRun, ...] = ()
     """Written in the very step that ends the run as succeeded; otherwise dropped."""
+    then: NewRun | None = None
+    """Written in the very step that ends the run, however it ends; not with a retry or a release that
+    leaves it pending."""
 
 
 class FinishStatus(StrEnum):
@@ -407,6 +425,10 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
     """Of "scheduler", "worker"."""
     declares: str = ""
     """Id of the set of schedules that its code declares (`Store.register`)."""
+    tasks: tuple[str, ...] = ()
+    """The tasks that it has; empty as well when there are too many to tell."""
+    queues: tuple[str, ...] | None = None
+    """The queues that it takes from; None is every queue."""
 
 
 class Pulse(Record, frozen=True, kw_only=True):
@@ -483,6 +505,8 @@ class RunFilter(Record, frozen=True, kw_only=True):
     schedule: str | None = None
     task: str | None = None
     state: RunState | None = None
+    queue: str | None = None
+    batch: str | None = None
     since: int | None = None
     """Created at or after."""
     before: str | None = None
@@ -499,6 +523,124 @@ class Stats(Record, frozen=True, kw_only=True):
     overdue: int
     """Active schedules whose next tick is more than a minute past."""
     workers: tuple[WorkerRecord, ...]
+
+
+class QueueRecord(Record, frozen=True, kw_only=True):
+    """A queue that has open runs, or that was paused once. All counts are of open runs."""
+
+    name: str
+    paused: bool = False
+    note: str = ""
+    changed_at: int | None = None
+    """When it was paused or resumed last."""
+    ready: int = 0
+    """Pending, due and not parked: what a worker could take now, were the queue not paused."""
+    waiting: int = 0
+    """Pending, but not due yet or parked."""
+    running: int = 0
+    oldest_due_at: int | None = None
+    """Of the ready ones."""
+
+
+class Acquired(Record, frozen=True, kw_only=True):
+    """The answer to `acquire`."""
+
+    now: int
+    token: int | None
+    """Fencing token of the lock's name: only grows. None: all slots are held."""
+    lease_until: int
+    """Of this holder; without a token when the first of the others' leases ends."""
+    holders: int
+    """Live ones, this one included."""
+
+
+class LockRecord(Record, frozen=True, kw_only=True):
+    """One holder of a lock."""
+
+    name: str
+    owner: str
+    token: int
+    since: int
+    lease_until: int
+
+
+class LimitKind(StrEnum):
+    """`window`: at most `amount` in each aligned stretch [k * per, (k + 1) * per). `sliding`: at most
+    `amount` in every (t - per, t]. `bucket`: a level that each take raises by its cost and that drains by
+    `amount` per `per`; it holds at most `amount`."""
+
+    WINDOW = "window"
+    SLIDING = "sliding"
+    BUCKET = "bucket"
+
+
+class LimitRule(Record, frozen=True, kw_only=True):
+    kind: LimitKind
+    amount: int
+    per: int
+
+
+class Take(Record, frozen=True, kw_only=True):
+    """Ask a limiter for `cost`. The same nonce gets the same answer while it is remembered."""
+
+    limiter: str
+    nonce: str
+    rule: LimitRule
+    cost: int = 1
+    keep_for: int = 60_000_000
+    """How long a granted take is remembered at least; never less than the rule's `per`."""
+
+
+class Taken(Record, frozen=True, kw_only=True):
+    granted: bool
+    now: int
+    used: int
+    """What counts against the rule after this step, rounded up; may be more than `amount` after `settle`."""
+    retry_in: int = 0
+    """Refused: how long until the same cost fits, if nobody else takes any. 0 when granted."""
+
+
+class NewBatch(Record, frozen=True, kw_only=True):
+    """Runs that belong together. The callbacks are runs whose ids the caller made."""
+
+    id: str
+    parent: str | None = None
+    data: str = "null"
+    on_complete: NewRun | None = None
+    on_success: NewRun | None = None
+    on_death: NewRun | None = None
+
+
+class BatchRecord(Record, frozen=True, kw_only=True):
+    """A batch's row; `runs` counts its runs by state."""
+
+    id: str
+    parent: str | None = None
+    data: str = "null"
+    created_at: int = 0
+    closed: bool = False
+    """Whether all was added that comes from outside: an open one never completes."""
+    invalid: bool = False
+    """Its runs are to skip themselves."""
+    died_at: int | None = None
+    """When the first of its runs was seen failed or lost."""
+    completed_at: int | None = None
+    succeeded_at: int | None = None
+    runs: dict[str, int] = {}
+    children: int = 0
+    """Batches in it that are not complete yet."""
+    on_complete: NewRun | None = None
+    on_success: NewRun | None = None
+    on_death: NewRun | None = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.runs.values())
+
+    @property
+    def pending(self) -> int:
+        """Runs that have not ended."""
+        return sum(count for state, count in self.runs.items() if RunState(state).is_open)
 
 
 def order_key(due_at: int, priority: int) -> int:

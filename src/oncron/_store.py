@@ -32,8 +32,9 @@ G10 Occupancy exact. `skip`: at most one open run per schedule. `wait`: one runn
     same, and the running one is asked to stop. `queue`: one running, the rest by tick
     order, a retry keeps its place at the head. Several ticks in one plan are a catch-up:
     they wait as under `queue` whatever the policy but `allow`, and are not superseded.
-    `max_running`: claims held per task. Only finish, cancel and reap free a place. Judged
-    inside the step, serialised per schedule (and per task).
+    `max_running`: claims held per task; `queue_limits`: per queue; `fleet_limit`: of all. Only
+    finish, cancel and reap free a place. Judged inside the step, serialised per schedule (and per
+    task, per queue, for the fleet).
 G11 Nothing silent. Every tick passed by a cursor has a record that says what became of it.
 
 How occupancy is kept: among the open `serial` runs of a schedule (all but those of
@@ -59,6 +60,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 from oncron._model import (
+    Acquired,
+    BatchRecord,
     Change,
     Changed,
     Claimed,
@@ -69,16 +72,22 @@ from oncron._model import (
     Fired,
     FirePlan,
     Gap,
+    LimitRule,
+    LockRecord,
+    NewBatch,
     NewRun,
     Outcome,
     Poll,
     Pulse,
+    QueueRecord,
     Reaped,
     Report,
     RunFilter,
     RunRecord,
     ScheduleRecord,
     Stats,
+    Take,
+    Taken,
     WorkerRecord,
 )
 
@@ -169,7 +178,8 @@ class Store(Protocol):
     # --- runs -------------------------------------------------------------------------
 
     async def enqueue(self, runs: Sequence[NewRun], *, now: int | None = None) -> list[EnqueueResult]:
-        """Write runs. An id that exists returns that run, `is_new` as the first time (G7). An
+        """Write runs. An id that exists returns that run, `is_new` as the first time (G7). A new one's
+        `batch` must exist and not be complete: raises NotFound, before anything is written. An
         open run with the same unique key is returned instead. With `schedule` (and no
         `backfill`, or one with `overlap`) the schedule's occupancy rules as in `fire` apply; a refusal answers
         `occupied` with the run in the way. Raises NotFound for a schedule that does not
@@ -183,7 +193,9 @@ class Store(Protocol):
         If it returns runs, the worker's lease reaches at least two thirds of `lease_for` past
         now afterwards (a worker without a row gets one). Repeating a claim_id returns its runs
         while any is still held, and takes no more (G7). `next_due_at` counts what is left and
-        could be had but for its time or for `limit`: in the past if more is due."""
+        could be had but for its time or for `limit`: in the past if more is due. A paused queue
+        gives nothing, nor does a task, a queue or a fleet that holds as many claims as it may (G10):
+        what waits for them is not counted."""
         ...
 
     async def heartbeat(
@@ -214,7 +226,9 @@ class Store(Protocol):
         spend an attempt (ten in a row at most; a further one that spends the last ends the run
         as lost), a retry does unless `spend_attempt` is False. A retry or release makes the run
         pending, due at now + delay, still the head of its schedule. Everything else ends the
-        run, frees its place (G10), its unique key. `enqueue` is written only with SUCCEEDED.
+        run, frees its place (G10), its unique key. `enqueue` is written only with SUCCEEDED, `then` with
+        every end, after the place and the key are free: both as `enqueue` writes, but one that would be
+        refused, or that names a schedule or a batch that does not exist, is dropped.
         """
         ...
 
@@ -237,10 +251,21 @@ class Store(Protocol):
         run in the way if its unique key or its schedule's place is taken. Raises NotFound."""
         ...
 
-    async def prune(self, *, ended_before: int, failed_before: int, limit: int = 1000, now: int | None = None) -> int:
+    async def prune(
+        self,
+        *,
+        ended_before: int,
+        failed_before: int,
+        keep_failed: int | None = None,
+        limit: int = 1000,
+        now: int | None = None,
+    ) -> int:
         """Delete at most `limit` ended runs and gaps older than that (failed and lost ones by
-        `failed_before`, gaps by the later of `last` and `created_at`); how many. Never a
-        cursor, never an open run."""
+        `failed_before`, gaps by the later of `last` and `created_at`); how many. With `keep_failed`
+        also the failed and lost ones but for the newest so many (by created_at, id). Never a
+        cursor, never an open run, never a run of a batch that is on record. Batches that completed
+        before `failed_before` and have no open run count among them; so do takes that need not be
+        remembered any more, and locks that nobody has held for a day."""
         ...
 
     # --- waking up --------------------------------------------------------------------
@@ -257,6 +282,83 @@ class Store(Protocol):
     def wakeups(self) -> AsyncIterator[None]:
         """Yields whenever there may be something new. Ends or raises if it cannot go on; the
         caller starts another after a wait."""
+        ...
+
+
+class Queues(Protocol):
+    """Queues as the whole fleet sees them. A queue exists by being named."""
+
+    async def set_queue(self, name: str, *, paused: bool, note: str = "", now: int | None = None) -> QueueRecord:
+        """Pause or resume a queue for everybody: from here on no claim, and no claim within `fire`, takes
+        from a paused one; runs are enqueued in it as before. Repeating writes nothing; what is held goes on."""
+        ...
+
+
+class Locks(Protocol):
+    """Named locks with a lease and a fencing token, and limiters; all by the store's clock."""
+
+    async def acquire(
+        self, name: str, *, owner: str, lease_for: int, slots: int = 1, now: int | None = None
+    ) -> Acquired:
+        """Hold one of the `slots` of that name until now + lease_for, if fewer than that have a live holder.
+        The token is the greatest of (last token of the name + 1, store-now in microseconds) (G5). The
+        same owner gets its token again while it holds one, its lease extended (G7). Holders whose lease
+        has expired (lease_until <= now) are forgotten in the same step."""
+        ...
+
+    async def extend(self, name: str, token: int, *, lease_for: int, now: int | None = None) -> int | None:
+        """The new end of the holder's lease, now + lease_for; also of one that expired and that no `acquire` of
+        the name has met since. None: the lock is lost, nothing changed."""
+        ...
+
+    async def release(self, name: str, token: int, *, now: int | None = None) -> bool:
+        """Let go. False: it was not held under that token any more. May be repeated."""
+        ...
+
+    async def take(self, take: Take, *, now: int | None = None) -> Taken:
+        """Grant the cost if the rule allows it now, and count it; otherwise count nothing. Serialised per
+        limiter, so that no interleaving grants more than the rule. The store's clock may stand or go
+        back: what was granted later than `now` counts as granted now. A nonce that was granted is
+        granted again, and counted once, while it is remembered (G7). A changed rule judges what is on record by its own
+        measure: amounts and `per` may be changed while takes are counted.
+
+        window and sliding count costs; a sliding take exactly `per` ago counts no more. A bucket keeps the
+        instant `empty_at` at which it will be empty: a take moves max(empty_at, now) by ceil(cost x per /
+        amount), and fits if that is at most now + per (the generic cell rate algorithm, ITU-T I.371)."""
+        ...
+
+    async def settle(self, limiter: str, nonce: str, cost: int, *, now: int | None = None) -> Taken | None:
+        """Put the true cost in the place of what a granted take estimated, more or less; it is not refused.
+        None: the nonce is not remembered. `now` counts only for the answer. May be repeated."""
+        ...
+
+
+class Batches(Protocol):
+    """Runs that belong together, and runs that are enqueued when all of them have ended."""
+
+    async def open_batch(self, batch: NewBatch, *, now: int | None = None) -> BatchRecord:
+        """Write a batch's row; one whose id exists is returned as it is (G7). Raises NotFound for a parent that
+        does not exist or is complete."""
+        ...
+
+    async def close_batch(self, batch_id: str, *, now: int | None = None) -> BatchRecord:
+        """Nothing more comes from outside; settles it at once. May be repeated. Raises NotFound."""
+        ...
+
+    async def invalidate_batch(self, batch_id: str, *, now: int | None = None) -> BatchRecord:
+        """Note that its runs need not do their work any more. Raises NotFound."""
+        ...
+
+    async def settle_batches(
+        self, ids: Sequence[str] | None = None, *, after: str = "", limit: int = 100, now: int | None = None
+    ) -> list[BatchRecord]:
+        """Look at batches that have not succeeded, by id order from `after`: these, or (None) all that are not
+        complete or had a run re-opened since. Under the batch's lock: a run that failed or was lost sets
+        `died_at`; closed, without an open run and an incomplete child, it is complete; complete, and
+        no run of it failed, lost or cancelled, and all its children succeeded, it has succeeded. What is
+        set stays set. Setting each of the three enqueues its callback in the same step, so once. A
+        batch that completes or succeeds settles its parent as well. Answers those that were looked at, as
+        they are now; a page that is full (`limit`) goes on after its last id."""
         ...
 
 
@@ -332,8 +434,16 @@ class Transactions(Protocol):
 class Reader(Protocol):
     """Reads for CLI, web and metrics: a face cannot write by accident."""
 
-    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRecord]:
-        """Rows by name order, removed ones too; with `names` only those that exist."""
+    async def schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[ScheduleRecord]:
+        """Rows by name order, removed ones too; with `names` only those that exist, with `tag` only those
+        that have it; at most `limit`, beginning after the name `after`."""
         ...
 
     async def gaps(
@@ -354,6 +464,25 @@ class Reader(Protocol):
 
     async def stats(self, *, now: int | None = None) -> Stats: ...
 
+    async def queues(self, *, now: int | None = None) -> list[QueueRecord]:
+        """By name: those that have open runs, and those that are paused."""
+        ...
 
-class ReadableStore(Store, Declared, Transactions, Reader, Protocol):
+    async def locks(self, *, now: int | None = None) -> list[LockRecord]:
+        """Live holders by (name, token)."""
+        ...
+
+    async def taken(self, limiter: str, rule: LimitRule, *, now: int | None = None) -> Taken:
+        """What the limiter says of a take of 1 now, without taking it: `granted` means it would be."""
+        ...
+
+    async def get_batch(self, batch_id: str) -> BatchRecord | None: ...
+
+    async def batches(self, *, dead: bool = False, before: str | None = None, limit: int = 100) -> list[BatchRecord]:
+        """Newest first (by created_at, id); with `dead` only those in which a run failed or was lost; page on
+        with the last one's id."""
+        ...
+
+
+class ReadableStore(Store, Queues, Locks, Batches, Declared, Transactions, Reader, Protocol):
     """What `_app.py` holds: everything."""

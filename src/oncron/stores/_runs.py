@@ -23,6 +23,8 @@ def created(new: NewRun, now: int, *, serial: bool = False, parked: bool = False
         retry_delay=new.retry_delay,
         timeout=new.timeout,
         unique=new.unique,
+        guard=new.guard,
+        batch=new.batch,
         backfill=new.backfill,
         reason=new.reason,
         serial=serial,

@@ -1,7 +1,8 @@
 """MemoryStore: the contract of `_store.py` as plain code. What the other stores do, this one says.
 
 Read it in this order: `tables` (rows, the place of a schedule), `stores._occupancy` (G10), `schedules`
-(declare, fire), `leases` (claim, heartbeat, reap), `runs` (enqueue, finish, cancel, retry), `reads`.
+(declare, fire), `leases` (claim, heartbeat, reap), `runs` (enqueue, finish, cancel, retry), `reads`; then
+`locks` (and limiters), `batches`, `queues`.
 Every step is small functions named by the rule that they are.
 """
 
@@ -11,15 +12,16 @@ from collections.abc import AsyncIterator, Callable
 
 from oncron import _clock
 from oncron.stores._no_transactions import NoTransactions
+from oncron.stores.memory.batches import Batches
 from oncron.stores.memory.bell import Bell
+from oncron.stores.memory.queues import Queues
 from oncron.stores.memory.reads import Reads
-from oncron.stores.memory.runs import Runs
 from oncron.stores.memory.schedules import Schedules
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Schedules, Runs, Reads, NoTransactions):
+class MemoryStore(Schedules, Batches, Queues, Reads, NoTransactions):
     """A store for one process: gone with it. Several apps, loops and threads may share one instance.
 
     `clock` gives microseconds (this machine's wall clock by default); a step backwards is ignored.

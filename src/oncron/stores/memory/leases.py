@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -12,6 +14,31 @@ from oncron.stores.memory.tables import Tables
 
 REAPED = "reaped"
 """What a run's `outcome` says of a claim that was taken away."""
+
+
+@dataclass
+class Room:
+    """Claims that may be made yet."""
+
+    tasks: dict[str, int]
+    queues: dict[str, int]
+    fleet: int | None
+
+    def fits(self, run: RunRecord) -> bool:
+        fleet = 1 if self.fleet is None else self.fleet
+        return min(self.tasks.get(run.task, 1), self.queues.get(run.queue, 1), fleet) > 0
+
+    def takes(self, run: RunRecord) -> bool:
+        """Count the run in, if it fits."""
+        if not self.fits(run):
+            return False
+        if run.task in self.tasks:
+            self.tasks[run.task] -= 1
+        if run.queue in self.queues:
+            self.queues[run.queue] -= 1
+        if self.fleet is not None:
+            self.fleet -= 1
+        return True
 
 
 class Leases(Tables):
@@ -32,34 +59,40 @@ class Leases(Tables):
 
     def _take(self, candidates: Iterable[RunRecord], spec: ClaimSpec, now: int) -> list[RunRecord]:
         """Lease the first of the candidates that the spec may have now."""
-        full = self._room_by_task(spec)
+        room = self._room(spec)
         taken: list[RunRecord] = []
         fitting = [run for run in candidates if self._is_claimable(run, spec) and run.due_at <= now]
         for run in self._in_claim_order(fitting, spec):
             if len(taken) >= spec.limit:
                 break
-            if run.task in full:
-                if full[run.task] <= 0:
-                    continue
-                full[run.task] -= 1
-            taken.append(self._lease(run, spec, now))
+            if room.takes(run):
+                taken.append(self._lease(run, spec, now))
         return taken
 
     def _is_claimable(self, run: RunRecord, spec: ClaimSpec) -> bool:
         """Whether it could be claimed under the spec once it is due."""
         waits = run.state is RunState.PENDING and not run.parked and not run.cancel_requested
-        return waits and run.task in spec.tasks and (spec.queues is None or run.queue in spec.queues)
+        open_here = (spec.queues is None or run.queue in spec.queues) and not self._is_paused(run.queue)
+        return waits and run.task in spec.tasks and open_here
+
+    def _is_paused(self, queue: str) -> bool:
+        return queue in self._queue_rows and self._queue_rows[queue].paused
 
     def _in_claim_order(self, runs: Sequence[RunRecord], spec: ClaimSpec) -> list[RunRecord]:
         queues = spec.queues or ()
         place = {queue: place for place, queue in reversed(list(enumerate(queues)))}
         return sorted(runs, key=lambda run: (place.get(run.queue, 0), run.order_key, run.due_at, run.id))
 
-    def _room_by_task(self, spec: ClaimSpec) -> dict[str, int]:
-        """How many more claims each limited task may have: what is held counts until finish or
-        reap frees it, expired or not (G10)."""
-        held = [run.task for run in self._running()]
-        return {task: most - held.count(task) for task, most in spec.max_running}
+    def _room(self, spec: ClaimSpec) -> Room:
+        """How many more claims each limited task and queue, and the fleet, may have: what is held counts until
+        finish or reap frees it, expired or not (G10)."""
+        running = self._running()
+        tasks, queues = Counter(run.task for run in running), Counter(run.queue for run in running)
+        return Room(
+            tasks={task: most - tasks[task] for task, most in spec.max_running},
+            queues={queue: most - queues[queue] for queue, most in spec.queue_limits},
+            fleet=None if spec.fleet_limit is None else spec.fleet_limit - len(running),
+        )
 
     def _lease(self, run: RunRecord, spec: ClaimSpec, now: int) -> RunRecord:
         token = self._next_token(run, now)
@@ -86,8 +119,8 @@ class Leases(Tables):
 
     def _next_due_at(self, spec: ClaimSpec) -> int | None:
         """When the next run that is left may be claimed: past, if one is due now."""
-        room = self._room_by_task(spec)
-        left = [run for run in self._open.values() if self._is_claimable(run, spec) and room.get(run.task, 1) > 0]
+        room = self._room(spec)
+        left = [run for run in self._open.values() if self._is_claimable(run, spec) and room.fits(run)]
         return min((run.due_at for run in left), default=None)
 
     def _renew(self, worker: str, lease_for: int, now: int) -> int:

@@ -29,7 +29,7 @@ class Reads(Leases):
                 run.due_at
                 for run in self._open.values()
                 if run.state is RunState.PENDING and not run.parked and not run.cancel_requested
-                if run.task in tasks and (queues is None or run.queue in queues)
+                if run.task in tasks and (queues is None or run.queue in queues) and not self._is_paused(run.queue)
             ]
             return Poll(
                 now=at,
@@ -46,10 +46,22 @@ class Reads(Leases):
         """An idle worker's lease may end between two heartbeats: it is still counted on."""
         return "scheduler" in worker.roles and worker.lease_until + limits.IDLE_HEARTBEAT > now
 
-    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRecord]:
+    async def schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[ScheduleRecord]:
         with self._step():
             rows = self._schedule_rows
-            return [rows[name] for name in sorted(rows if names is None else rows.keys() & set(names))]
+            wanted = [rows[name] for name in sorted(rows if names is None else rows.keys() & set(names))]
+            return [
+                row
+                for row in wanted
+                if (after is None or row.name > after) and (tag is None or tag in row.definition.tags)
+            ][:limit]
 
     async def gaps(
         self, schedule: str, *, since: int | None = None, until: int | None = None, limit: int = 100
@@ -109,5 +121,7 @@ def _matches(run: RunRecord, where: RunFilter) -> bool:
         where.schedule in (None, run.schedule)
         and where.task in (None, run.task)
         and where.state in (None, run.state)
+        and where.queue in (None, run.queue)
+        and where.batch in (None, run.batch)
         and (where.since is None or run.created_at >= where.since)
     )

@@ -24,9 +24,10 @@ from oncron.errors import NotFound
 from oncron.stores._occupancy import Verdict
 from oncron.stores._runs import created, reopened
 from oncron.stores.memory.leases import REAPED, Leases
+from oncron.stores.memory.locks import Locks
 
 
-class Runs(Leases):
+class Runs(Leases, Locks):
     """The steps that write runs."""
 
     # --- enqueue --------------------------------------------------------------------------
@@ -38,6 +39,8 @@ class Runs(Leases):
                     raise NotFound(
                         f"schedule {new.schedule!r} does not exist: declare it before a run of it is asked for"
                     )
+                if not self._may_write(new):
+                    raise NotFound(f"batch {new.batch!r} does not exist or is complete: nothing can be added to it")
             return [self._enqueue_one(new, at) for new in runs]
 
     def _enqueue_one(self, new: NewRun, now: int) -> EnqueueResult:
@@ -138,8 +141,10 @@ class Runs(Leases):
         unparked = self._end(run, state, now, outcome=kind.value, result=outcome.result)
         if state is RunState.SUCCEEDED:
             for new in outcome.enqueue:
-                if new.schedule is None or new.schedule in self._schedule_rows:
+                if self._may_write(new):
                     self._enqueue_one(new, now)
+        if outcome.then is not None and self._may_write(outcome.then):
+            self._enqueue_one(outcome.then, now)
         freed = unparked is not None and unparked.state is RunState.PENDING and unparked.due_at <= now
         return FinishResult(run_id=run.id, status=FinishStatus.RECORDED, state=state, freed=freed)
 
@@ -165,6 +170,8 @@ class Runs(Leases):
             serial = row is not None and row.definition.overlap is not Overlap.ALLOW
             if (blocker := self._blocker(run, serial=serial)) is not None:
                 return EnqueueResult(run=blocker, is_new=False, occupied=True)
+            if run.batch in self._batch_rows:
+                self._reopened.add(run.batch)
             return EnqueueResult(run=self._put(reopened(run, at, serial=serial)))
 
     def _known(self, run_id: str) -> RunRecord:
@@ -182,12 +189,50 @@ class Runs(Leases):
 
     # --- prune ----------------------------------------------------------------------------
 
-    async def prune(self, *, ended_before: int, failed_before: int, limit: int = 1000, now: int | None = None) -> int:
-        with self._step(now):
-            runs = [run.id for run in self._run_rows.values() if self._is_old(run, ended_before, failed_before)]
-            for run_id in runs[:limit]:
+    async def prune(
+        self,
+        *,
+        ended_before: int,
+        failed_before: int,
+        keep_failed: int | None = None,
+        limit: int = 1000,
+        now: int | None = None,
+    ) -> int:
+        with self._step(now) as at:
+            self._forget_takes(at)
+            self._forget_locks(at)
+            pruned = self._prune_batches(failed_before, limit)
+            surplus = self._surplus(keep_failed)
+            runs = [
+                run.id
+                for run in self._run_rows.values()
+                if (run.batch is None or run.batch not in self._batch_rows)
+                and (run.id in surplus or self._is_old(run, ended_before, failed_before))
+            ][: limit - pruned]
+            for run_id in runs:
                 del self._run_rows[run_id]
-            return len(runs[:limit]) + self._prune_gaps(ended_before, limit - len(runs[:limit]))
+            pruned += len(runs)
+            return pruned + self._prune_gaps(ended_before, limit - pruned)
+
+    def _surplus(self, keep_failed: int | None) -> set[str]:
+        """The failed and lost ones that are too many: the oldest."""
+        if keep_failed is None:
+            return set()
+        dead = [run for run in self._run_rows.values() if run.state in (RunState.FAILED, RunState.LOST)]
+        dead.sort(key=lambda run: (run.created_at, run.id), reverse=True)
+        return {run.id for run in dead[keep_failed:]}
+
+    def _prune_batches(self, before: int, limit: int) -> int:
+        busy = {run.batch for run in self._open.values()}
+        old = [
+            row.id
+            for row in self._batch_rows.values()
+            if row.completed_at is not None and row.completed_at < before and row.id not in busy
+        ][:limit]
+        for batch_id in old:
+            del self._batch_rows[batch_id]
+            self._reopened.discard(batch_id)
+        return len(old)
 
     def _is_old(self, run: RunRecord, ended_before: int, failed_before: int) -> bool:
         kept_since = failed_before if run.state in (RunState.FAILED, RunState.LOST) else ended_before

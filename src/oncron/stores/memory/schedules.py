@@ -259,6 +259,7 @@ class Schedules(Leases):
             retry_delay=definition.retry_delay,
             timeout=definition.timeout,
             unique=definition.unique,
+            guard=definition.guard,
             serial=definition.overlap is not Overlap.ALLOW,
             parked=parked,
             is_catchup=tick.is_catchup or catchup,

@@ -5,11 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from oncron._model import FireResult, Gap, Overlap, RunRecord, RunState, ScheduleRecord, WorkerRecord
+from oncron._model import (
+    BatchRecord,
+    FireResult,
+    Gap,
+    LimitRule,
+    LockRecord,
+    NewRun,
+    Overlap,
+    QueueRecord,
+    RunRecord,
+    RunState,
+    ScheduleRecord,
+    WorkerRecord,
+)
 from oncron.stores import _occupancy as occupancy
 
 
@@ -20,6 +34,24 @@ class LastFire(NamedTuple):
     revision: int
     cursor: int
     result: FireResult
+
+
+class TakeRow(NamedTuple):
+    """What a limiter granted."""
+
+    at: int
+    cost: int
+    until: int
+    """It is remembered so long."""
+
+
+@dataclass
+class Limiter:
+    rule: LimitRule
+    """The one that was asked by last."""
+    empty_at: int = 0
+    takes: dict[str, TakeRow] = field(default_factory=dict[str, TakeRow])
+    """By nonce."""
 
 
 class Tables:
@@ -41,6 +73,16 @@ class Tables:
         self._worker_rows: dict[str, WorkerRecord] = {}
         self._left: dict[str, int] = {}
         """lease_until of workers that left while something of theirs was still running."""
+        self._queue_rows: dict[str, QueueRecord] = {}
+        """Queues that were paused once; without counts."""
+        self._holders: dict[str, list[LockRecord]] = {}
+        self._lock_tokens: dict[str, int] = {}
+        """The last token of each lock's name."""
+        self._limiters: dict[str, Limiter] = {}
+        self._batch_rows: dict[str, BatchRecord] = {}
+        """Without counts."""
+        self._reopened: set[str] = set()
+        """Complete batches of which a run was re-opened since."""
 
     @contextmanager
     def _step(self, now: int | None = None) -> Generator[int]:
@@ -78,6 +120,17 @@ class Tables:
         if unique is None:
             return None
         return next((run for run in self._open.values() if run.unique == unique), None)
+
+    def _takes_more(self, batch: str) -> bool:
+        row = self._batch_rows.get(batch)
+        return row is not None and row.completed_at is None
+
+    def _may_write(self, new: NewRun) -> bool:
+        """Whether its schedule and its batch are there to take it; one on record needs neither."""
+        if new.id in self._run_rows:
+            return True
+        known = new.schedule is None or new.schedule in self._schedule_rows
+        return known and (new.batch is None or self._takes_more(new.batch))
 
     def _running(self) -> list[RunRecord]:
         return [run for run in self._open.values() if run.state is RunState.RUNNING]
