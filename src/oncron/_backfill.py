@@ -230,6 +230,7 @@ def _new_run(definition: Definition, tick: int, backfill: str, due_at: int | Non
         retries=definition.retries,
         retry_delay=definition.retry_delay,
         timeout=definition.timeout,
+        guard=definition.guard,
         schedule=definition.name,
         tick=tick,
         backfill=backfill,

@@ -225,6 +225,7 @@ async def _fire(store: ReadableStore, name: str, run_id: str, reason: str) -> En
         retry_delay=definition.retry_delay,
         timeout=definition.timeout,
         unique=definition.unique,
+        guard=definition.guard,
         schedule=name,
         reason=reason or None,
     )

@@ -76,6 +76,7 @@ class Timing(TypedDict, total=False):
     limit: int | None
     paused: bool
     tags: Iterable[str]
+    guard: str | None
 
 
 class ScheduleOptions(Timing, RunOptions, total=False):
@@ -169,6 +170,18 @@ def truth(value: Any, option: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidOption(f"{option}={value!r}: give True or False")
     return value
+
+
+def guard_word(value: Any) -> str | None:
+    """None, "advisory" or "slot:NAMESPACE"."""
+    if value is None or value == "advisory":
+        return value
+    if isinstance(value, str) and value.startswith("slot:") and value != "slot:":
+        return line(value, "guard")
+    raise InvalidOption(
+        f"guard={value!r}: give 'advisory' (PostgreSQL's advisory lock of the schedule's name) or "
+        "'slot:NAMESPACE' (on Redis, the other scheduler's key of the tick's minute)"
+    )
 
 
 def tag_list(value: Any) -> tuple[str, ...]:

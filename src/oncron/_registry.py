@@ -142,6 +142,7 @@ class Registry:
             retry_delay=settings.backoff(1, name),
             timeout=settings.timeout,
             unique=unique_text(task_name, settings.unique, args, values),
+            guard=check.guard_word(timing.get("guard")),
             origin=origin,
             release=self.release,
             tzdata=sortable_version(tzdata_version()),

@@ -120,6 +120,7 @@ _REASONS = {
     GapReason.MISSED: "no replica fired it in time, and the schedule's missed policy ran none or a newer one",
     GapReason.TOO_OLD: "no replica fired it in time, and it was older than missed_within when one came",
     GapReason.OVERLAP: "skipped: an earlier run of the schedule was still open",
+    GapReason.GUARD: "skipped: another scheduler had the tick's slot",
     GapReason.UNIQUE: "skipped: an open run had the schedule's unique key",
     GapReason.LIMIT: "skipped: the schedule's limit of runs was reached",
     GapReason.PAUSED: "it fell in a pause",
