@@ -397,7 +397,6 @@ def test_a_task_option_it_cannot_have_is_refused(app: Oncron, options: dict[str,
         ({"tags": "night"}, r"tags=\['night'\]"),
         ({"backoff": None}, "belongs to the task"),
         ({"max_running": 3}, "belongs to the task"),
-        ({"guard": "advisory"}, "unknown option 'guard'"),
     ],
 )
 def test_a_schedule_option_it_cannot_have_is_refused(app: Oncron, options: dict[str, Any], says: str) -> None:
