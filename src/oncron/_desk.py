@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from oncron._clock import SECOND, from_us
+from oncron._engine.door import Door
 from oncron._events import Event
 from oncron._json import loads
 from oncron._life import Life
@@ -37,6 +38,15 @@ class FrontDesk:
     def call(self, work: Callable[[ReadableStore], Awaitable[T]]) -> concurrent.futures.Future[T]:
         """Do `work` with the store, on the loop where the store lives. It must be repeatable (G7)."""
         return self._life.engine.call(work)
+
+    def at_door(self, work: Callable[[Door], Coroutine[Any, Any, T]]) -> concurrent.futures.Future[T]:
+        """Do `work` on the loop where the store lives, however long it takes."""
+        return self._life.engine.at_door(work)
+
+    @property
+    def replica(self) -> str:
+        """Host and process, for operators."""
+        return self._life.engine.worker_id
 
     async def ask(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
         """`call`, awaited."""

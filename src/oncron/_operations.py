@@ -12,11 +12,13 @@ from typing import Any, Literal
 
 from typing_extensions import Unpack
 
-from oncron import _options as check
+from oncron import _defaults as limits, _options as check
 from oncron._arguments import by_name, unchecked
 from oncron._backfill import Backfill, backfill, checked_wish
+from oncron._clock import SECOND
 from oncron._desk import FrontDesk
 from oncron._engine import registrar
+from oncron._lock import Leadership, Lock
 from oncron._model import (
     EnqueueResult,
     NewRun,
@@ -191,6 +193,22 @@ class Operations:
     async def stats(self) -> Stats:
         """The store at a glance."""
         return stats_of(await self._desk.ask(lambda store: store.stats()))
+
+    def lock(self, name: str, *, lease_for: check.Duration = 15, wait: check.Duration | None = 0) -> Lock:
+        """One holder at a time in the whole fleet: `with` or `async with`. `wait=None` waits as long as it takes.
+
+        Entering raises Occupied. Raises InvalidOption."""
+        return Lock(
+            self._desk,
+            checked_name(name, "lock"),
+            lease_for=check.span(lease_for, "lease_for", least=SECOND // 2),
+            wait=check.duration(wait, "wait", none=True),
+        )
+
+    def lead(self, name: str) -> Leadership:
+        """The fleet's one leader of that name: `async with app.lead("indexer"):` waits for it, and ends when it is
+        lost. Raises InvalidOption."""
+        return Leadership(self._desk, checked_name(name, "leadership"), lease_for=limits.LEASE_FOR, wait=None)
 
     async def migrate(self) -> None:
         """Create or upgrade the store's schema. Idempotent; replicas may do it at once. Raises SchemaTooNew."""

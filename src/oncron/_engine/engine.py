@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from oncron import _defaults as limits
 from oncron._clock import boot_us, from_us, sleep_us, wall_us
-from oncron._engine.door import Door
+from oncron._engine.door import Door, StoreClock
 from oncron._engine.replica import Replica
 from oncron._engine.spec import Settings, TaskSpec
 from oncron._events import Event, Observer
@@ -44,7 +44,8 @@ class Home:
 
 
 class Engine:
-    """Made once per process start (a fork makes its own)."""
+    """Made once per process start (a fork makes its own). `make_clock` and `make_replica` are for one whose time is
+    moved by hand (`stepped`)."""
 
     def __init__(
         self,
@@ -54,7 +55,10 @@ class Engine:
         tasks: Mapping[str, TaskSpec],
         definitions: Callable[[], Sequence[Definition]],
         emit: Observer,
+        make_clock: Callable[[], StoreClock] = StoreClock,
+        make_replica: type[Replica] = Replica,
     ) -> None:
+        self._make_clock, self._make_replica = make_clock, make_replica
         self.worker_id = _new_identity()
         self.running = False
         self.settings, self._tasks, self._definitions, self._emit = settings, tasks, definitions, emit
@@ -107,6 +111,14 @@ class Engine:
 
         return self._submit(go())
 
+    def at_door(self, work: Callable[[Door], Coroutine[Any, Any, T]]) -> concurrent.futures.Future[T]:
+        """Do something through the store's door on the engine's loop, however long it takes."""
+
+        async def go() -> T:
+            return await work(await self._ready())
+
+        return self._submit(go())
+
     @property
     def transactions(self) -> Transactions:
         """For transactions on other threads and loops than the engine's: a store of its own, never opened."""
@@ -121,7 +133,7 @@ class Engine:
         async with home.opening:
             if home.door is None:
                 store = self._make_store()
-                door = Door(store, self._contact, silence=self.settings.lease_for // 2)
+                door = Door(store, self._contact, silence=self.settings.lease_for // 2, clock=self._make_clock())
                 try:
                     await door.persist(lambda opened: opened.open(), limits.CALL_DEADLINE)
                     if self.settings.auto_migrate:
@@ -170,7 +182,7 @@ class Engine:
             # Threads of the life before hold runs under the old name: its lease ends, instead of this life
             # giving back (or starting again) what is still being executed.
             self.worker_id = _new_identity()
-        self._replica = replica = Replica(
+        self._replica = replica = self._make_replica(
             door,
             self.worker_id,
             self.settings,

@@ -1,0 +1,160 @@
+"""A slot of a named lock, held on the engine's loop until it is let go or lost.
+
+As a worker does with its runs, a holder counts its lease from the moment it *sent* the call, on
+a clock that runs on while the machine sleeps, and believes in it a margin less long than others
+have to wait. What it does later is for its token to be refused (G5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Callable
+
+from oncron import _defaults as limits
+from oncron._clock import boot_us, wait_us
+from oncron._engine.door import Door
+from oncron._model import Acquired, new_id
+from oncron.errors import StoreError, StoreUnavailable
+
+log = logging.getLogger("oncron.lock")
+
+_LOOK_FIRST, _LOOK_AT_MOST = 20_000, 250_000
+"""How soon somebody who waits looks again: nobody tells it that a slot is free."""
+
+
+class Hold:
+    """One holder of one slot, acquired at most once. `holder` names it to operators (host and process)."""
+
+    def __init__(self, name: str, *, holder: str, lease_for: int, slots: int = 1) -> None:
+        self.name, self.lease_for, self.slots = name, lease_for, slots
+        self.owner = f"{holder}/{new_id()[:8]}"
+        self.token: int | None = None
+        self._margin = lease_for // 6
+        self._trusted_until = 0
+        self._guard = threading.Lock()
+        self._is_over = False
+        self._was_lost = False
+        self._on_lost: Callable[[], None] | None = None
+        self._over = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was held and others may have the slot by now. A process that was stopped finds out here."""
+        return self._was_lost or (
+            self.token is not None and not self._is_over and boot_us() > self._trusted_until - self._margin
+        )
+
+    def when_lost(self, tell: Callable[[], None] | None) -> None:
+        """Call this, on the engine's thread, when it is lost; at once if it is lost already."""
+        with self._guard:
+            self._on_lost = tell
+            late = self._was_lost
+        if late and tell is not None:
+            tell()
+
+    # --- on the engine's loop -------------------------------------------------------------
+
+    async def acquire(self, door: Door, within: int | None) -> Acquired:
+        """Hold a slot, or say who is in the way after so long (None: as long as it takes). A caller that goes
+        away meanwhile holds nothing."""
+        trying = asyncio.ensure_future(self._acquire(door, within))
+        try:
+            return await asyncio.shield(trying)
+        except asyncio.CancelledError:
+            if within != 0:
+                trying.cancel()  # it waits; if its call is on the way, the lease that it may bring ends by itself
+            with contextlib.suppress(asyncio.CancelledError, StoreError):
+                await asyncio.wait({trying}, timeout=2)
+            with contextlib.suppress(StoreError):
+                await self.release(door)
+            raise
+
+    async def _acquire(self, door: Door, within: int | None) -> Acquired:
+        until = None if within is None else boot_us() + within
+        pause = _LOOK_FIRST
+        while True:
+            sent = boot_us()
+            got = await door.persist(
+                lambda store: store.acquire(self.name, owner=self.owner, lease_for=self.lease_for, slots=self.slots),
+                limits.CALL_DEADLINE,
+            )
+            if got.token is not None:
+                self.token, self._trusted_until = got.token, sent + self.lease_for
+                self._keeping = asyncio.ensure_future(self._keep(door))
+                return got
+            left = None if until is None else until - boot_us()
+            if left is not None and left <= 0:
+                return got
+            rest = min(pause, max(1000, got.lease_until - got.now), pause if left is None else left)
+            await wait_us(self._over, round(rest * (0.75 + random.random() / 2)))
+            pause = min(2 * pause, _LOOK_AT_MOST)
+
+    async def _keep(self, door: Door) -> None:
+        """Extend every third of the lease; more often once a call has failed."""
+        pause = self.lease_for // 3
+        try:
+            while not await wait_us(self._over, pause):
+                pause = self.lease_for // 3 if await self._extend(door) else self.lease_for // 12
+                if self._was_lost:
+                    return
+        finally:
+            if not self._is_over:
+                self._lose("the app was stopped")
+
+    async def _extend(self, door: Door) -> bool:
+        """Whether the store answered."""
+        sent, token = boot_us(), self.token or 0
+        left = self._trusted_until - self._margin - sent
+        if left <= 0:
+            self._lose("its lease could not be renewed in time")
+            return False
+        try:
+            until = await door(
+                lambda store: store.extend(self.name, token, lease_for=self.lease_for),
+                deadline=max(50_000, min(limits.CALL_DEADLINE, self.lease_for // 3, left)),
+            )
+        except StoreUnavailable:
+            if boot_us() > self._trusted_until - self._margin:
+                self._lose("its lease could not be renewed in time")
+            return False
+        if until is None:
+            self._lose("somebody else holds it")
+        else:
+            self._trusted_until = sent + self.lease_for
+        return True
+
+    def _lose(self, why: str) -> None:
+        with self._guard:
+            if self._was_lost or self._is_over:
+                return
+            self._was_lost = True
+            tell = self._on_lost
+        log.warning("lock %r is lost: %s", self.name, why, extra={"event": "lock.lost", "lock": self.name})
+        if tell is not None:
+            tell()
+
+    def end(self) -> bool:
+        """From now on nothing is lost any more. Whether it was still held; from any thread."""
+        with self._guard:
+            was_lost = self._was_lost or (self.token is not None and boot_us() > self._trusted_until - self._margin)
+            self._was_lost, self._is_over = was_lost, True
+        return not was_lost
+
+    async def release(self, door: Door) -> None:
+        """Let go; nothing happens if it was not held. What cannot be told to the store now ends with its lease."""
+        self.end()
+        self._over.set()
+        if self._keeping is not None:
+            await asyncio.wait({self._keeping})
+        token = self.token
+        if token is not None:
+            await door(lambda store: store.release(self.name, token))
