@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import importlib
 import inspect
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Self, TypeVar, overload
@@ -23,7 +22,7 @@ from oncron._desk import FrontDesk
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Settings as EngineSettings
 from oncron._events import Event
-from oncron._hosting import BackgroundLoop, run_to_the_end
+from oncron._hosting import BackgroundLoop, in_sync, run_to_the_end
 from oncron._life import Life
 from oncron._listeners import Listeners, checked_pattern
 from oncron._model import sortable_version
@@ -49,8 +48,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[[Event], Any])
-
-_in_sync: contextvars.ContextVar[bool] = contextvars.ContextVar("oncron_in_sync", default=False)
+E = TypeVar("E", bound=Engine)
 
 
 class Oncron(Operations):
@@ -228,7 +226,7 @@ class Oncron(Operations):
 
         Raises StoreError if the store cannot be used, AlreadyRunning."""
         self._life.refuse_in_worker_process()
-        if _in_sync.get():
+        if in_sync.get():
             raise DefinitionError("app.sync(app.start()) would leave async tasks without a loop; write `with app:`")
         if not (check.truth(scheduler, "scheduler") or check.truth(worker, "worker")):
             raise InvalidOption("scheduler=False, worker=False: nothing is left to run; leave one of them on")
@@ -298,11 +296,11 @@ class Oncron(Operations):
         except DefinitionError:
             call.close()
             raise
-        before = _in_sync.set(True)
+        before = in_sync.set(True)
         try:
             return asyncio.run(call)
         finally:
-            _in_sync.reset(before)
+            in_sync.reset(before)
 
     # --- inside -----------------------------------------------------------------------
 
@@ -330,6 +328,24 @@ class Oncron(Operations):
                 "would run every tick again; pass a URL or set ONCRON_STORE",
                 self._open.url,
             )
+    @contextmanager
+    def _elsewhere(self, kind: Callable[..., E], *, lifespan: bool = True, **parts: Any) -> Generator[E]:
+        """On an engine of another kind and store, as if new; afterwards the app is as before. Raises AlreadyRunning."""
+        engine = kind(
+            settings=self._settings,
+            tasks=self._registry.specs,
+            definitions=self._registry.definitions,
+            emit=self._listeners.emit,
+            **parts,
+        )
+        before = self.state, self._make_lifespan
+        self._make_lifespan = self._make_lifespan if lifespan else None
+        with self._registry.kept(), self._listeners.kept(), self._life.on(engine):
+            try:
+                yield engine
+            finally:
+                self.state, self._make_lifespan = before
+
         return Engine(
             make_store=self._open,
             settings=self._settings,

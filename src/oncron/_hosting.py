@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import logging
 import os
 import signal
@@ -16,6 +17,9 @@ from typing import Any, TypeVar
 
 log = logging.getLogger("oncron.engine")
 T = TypeVar("T")
+
+in_sync: contextvars.ContextVar[bool] = contextvars.ContextVar("oncron_in_sync", default=False)
+"""Whether this runs under `app.sync(...)`, on a loop that ends with it."""
 
 _CLOSE_WITHIN = 3.0
 """Seconds that a loop may take to close after everything has stopped: threads that tasks made with

@@ -10,8 +10,8 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from signal import Signals
 from typing import Any, Literal
 
@@ -90,6 +90,21 @@ class Life:
                 f'{url} lives in the replica\'s process; in a task with executor="process" write ctx.enqueue(...), '
                 "or meet in sqlite:///... or postgresql://..."
             )
+
+    @contextmanager
+    def on(self, engine: Engine) -> Generator[None]:
+        """The app on another engine, as if new. Afterwards it stands as it stood before. Raises AlreadyRunning."""
+        with self._lock:
+            if self._phase in ("starting", "running", "stopping"):
+                raise AlreadyRunning(f"this app is {self._phase} in this process; stop it first")
+            before = self._engine, self._phase, self._ended
+            self._engine, self._phase, self._ended = engine, "new", concurrent.futures.Future()
+        try:
+            yield
+        finally:
+            engine.close()
+            with self._lock:
+                self._engine, self._phase, self._ended = before
 
     def changed(self) -> None:
         """Something was declared: a running engine takes it up."""

@@ -112,6 +112,15 @@ class Listeners:
             raise InvalidOption(f"on({pattern!r}) decorates a function of one Event, not {fn!r}")
         self._all = (*self._all, Listener(pattern, fn, self._user_loop))
 
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Who begins to listen meanwhile is forgotten afterwards."""
+        before = self._all
+        try:
+            yield
+        finally:
+            self._all = before
+
     def emit(self, event: Event) -> None:
         """The Observer that the engine gets: takes an event without blocking and without raising."""
         log_event(event)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -47,6 +48,18 @@ class Registry:
         self._places: dict[str, str] = {}
 
     # --- tasks ------------------------------------------------------------------------
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """What is declared meanwhile is forgotten afterwards."""
+        tables: list[dict[str, Any]] = [self.tasks, self.specs, self.schedules, self._places]
+        before = [dict(table) for table in tables]
+        try:
+            yield
+        finally:
+            for table, rows in zip(tables, before, strict=True):
+                table.clear()
+                table.update(rows)
 
     def make(self, fn: Any, options: Mapping[str, Any], desk: TaskDesk, *, where: str = "task") -> Task[..., Any]:
         """The task of a function, not yet added."""

@@ -74,10 +74,15 @@ class Door:
     nothing has failed for a while."""
 
     def __init__(
-        self, store: ReadableStore, on_change: Callable[[bool, str], None], *, silence: int = limits.LEASE_FOR // 2
+        self,
+        store: ReadableStore,
+        on_change: Callable[[bool, str], None],
+        *,
+        silence: int = limits.LEASE_FOR // 2,
+        clock: StoreClock | None = None,
     ) -> None:
         self.store = store
-        self.clock = StoreClock()
+        self.clock = clock or StoreClock()
         self._on_change, self._silence = on_change, silence
         self.up = True
         self.answers = asyncio.Event()

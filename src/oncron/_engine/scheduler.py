@@ -44,6 +44,7 @@ log = logging.getLogger("oncron.scheduler")
 
 _HORIZON = limits.SLEEP_AT_MOST
 _REFRESH = _HORIZON * 3 // 4
+_FAR = 2**62
 _CHUNK = 500
 _PARTS = 8
 """A chunk that fails is tried again in so many parts."""
@@ -110,6 +111,8 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._stale = True
         self._refresh_at = 0
+        self._ahead: Due | None = None
+        """What `step` saw last to be next."""
 
     def look_again(self) -> None:
         """Read the agenda anew."""
@@ -136,6 +139,29 @@ class Scheduler:
                 await self._refresh()
             await self._sleep()
             await self._turn()
+
+    async def step(self) -> int | None:
+        """Instead of `run`, where time stands still: fire all that is due now. When the next tick is; None: never."""
+        before: Due | None = None
+        while self._stale or (self._ahead is not None and self._ahead.next_at <= self._door.clock.now_us()):
+            self._stale = False
+            first = self._ahead = await self._first_due(None)
+            now = self._door.clock.now_us()
+            if first is None or first.next_at > now:
+                break
+            if first == before:  # it cannot be fired; it must not hide the others
+                self._ahead = await self._first_due((now, chr(0x10FFFF)))
+                break
+            before = first
+            await self._refresh()
+            await self._turn()
+            self._stale = True
+        return None if self._ahead is None else self._ahead.next_at
+
+    async def _first_due(self, after: tuple[int, str] | None) -> Due | None:
+        exclude = tuple(self._unreadable)
+        dues = await self._door(lambda store: store.due(_FAR, after=after, exclude=exclude, limit=1))
+        return dues[0] if dues else None
 
     # --- the agenda -------------------------------------------------------------------
 

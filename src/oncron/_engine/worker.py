@@ -102,6 +102,8 @@ class Worker:
         self.answered = asyncio.Event()
         """Set while no fire or claim that may lease runs is on its way."""
         self.answered.set()
+        self.moved = asyncio.Event()
+        """Set by every claim and every end that is on record, for who steps this worker."""
         self._next_due: int | None = 0
         self._loopless_since: int | None = None
         self._said_loopless = False
@@ -198,6 +200,7 @@ class Worker:
             held.ask_to_stop("lease lost")
         spec = self._tasks.get(run.task)
         self.executions[run.id] = execution
+        self.moved.set()
         self.quiet.clear()
         self.busy.set()
         self._say("run.claimed", schedule=run.schedule, run=run.id)
@@ -237,6 +240,7 @@ class Worker:
         if self.executions.get(run.id) is execution:
             del self.executions[run.id]
         self._ended[run.id, run.token] = boot_us()
+        self.moved.set()
         if not self.executions:
             self.quiet.set()
             self.busy.clear()
@@ -256,6 +260,18 @@ class Worker:
         execution.ask_to_stop("lease lost")
 
     # --- claiming ---------------------------------------------------------------------
+
+    async def step(self) -> int | None:
+        """Instead of `claim_loop`, where time stands still: claim what is due, as far as slots are free. When more
+        is due."""
+        while self._next_due is not None and self._next_due <= self._door.clock.now_us():
+            spec, before = self.reserve(), len(self.executions)
+            if spec is None:
+                break
+            await self._claim(spec)
+            if len(self.executions) <= before:
+                break
+        return self._next_due
 
     async def claim_loop(self) -> None:
         while True:
