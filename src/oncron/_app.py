@@ -16,6 +16,7 @@ from typing import Any, Concatenate, Self, TypeVar, overload
 from typing_extensions import ParamSpec, Unpack
 
 from oncron import _defaults as limits, _options as check
+from oncron._chain import Middleware
 from oncron._clock import SECOND
 from oncron._context import RunContext
 from oncron._desk import FrontDesk
@@ -193,6 +194,14 @@ class Oncron(Operations):
         self._life.refuse_if_stopped("declare")
         self._declare(self._registry.define(name, trigger, task, dict(options)))
 
+    def use(self, middleware: Middleware, /) -> None:
+        """Put middleware around every task of this app: inside of what was used before, outside of each task's own.
+        `async def m(ctx, call_next)`, or a context manager of `ctx`; runs that begin from now on have it.
+
+        Raises InvalidOption for what is neither, Stopped."""
+        self._life.refuse_if_stopped("declare")
+        self._registry.use(middleware, self._desk)
+
     def on(self, event: str, /) -> Callable[[F], F]:
         """Call a function, sync or async, with each Event of that name or group (`"run.failed"`, `"run.*"`).
 
@@ -319,15 +328,6 @@ class Oncron(Operations):
         """This process's engine."""
         return self._life.engine
 
-    def _make_engine(self) -> Engine:
-        self._life.refuse_lonely_store(self._open.url)
-        if self._by_default:
-            self._by_default = False
-            log.warning(
-                "no store was given: using %s in this directory. Replicas on other hosts do not see this file and "
-                "would run every tick again; pass a URL or set ONCRON_STORE",
-                self._open.url,
-            )
     @contextmanager
     def _elsewhere(self, kind: Callable[..., E], *, lifespan: bool = True, **parts: Any) -> Generator[E]:
         """On an engine of another kind and store, as if new; afterwards the app is as before. Raises AlreadyRunning."""
@@ -346,6 +346,15 @@ class Oncron(Operations):
             finally:
                 self.state, self._make_lifespan = before
 
+    def _make_engine(self) -> Engine:
+        self._life.refuse_lonely_store(self._open.url)
+        if self._by_default:
+            self._by_default = False
+            log.warning(
+                "no store was given: using %s in this directory. Replicas on other hosts do not see this file and "
+                "would run every tick again; pass a URL or set ONCRON_STORE",
+                self._open.url,
+            )
         return Engine(
             make_store=self._open,
             settings=self._settings,

@@ -20,6 +20,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -27,6 +28,7 @@ import msgspec
 
 from oncron import _life
 from oncron._arguments import Parameters, is_async
+from oncron._chain import managed, managers_of
 from oncron._clock import SECOND, boot_us
 from oncron._context import RunContext, within
 from oncron._engine import wire
@@ -85,6 +87,24 @@ class _Context(RunContext[Any]):
         self._told(self._execution)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A target's function, and the context managers around it here."""
+
+    fn: Callable[..., Any]
+    parameters: Parameters
+    managers: tuple[Callable[..., Any], ...] = ()
+
+    def refuse_other_managers(self, count: int, task: str) -> None:
+        """A task must not run without what is around it in the replica. Raises InvalidTask."""
+        if len(self.managers) != count:
+            raise InvalidTask(
+                f"task {task!r}: {count} context managers are around it in the replica, and {len(self.managers)} in "
+                "its worker process; call app.use() and @app.task where the module is imported, so that the name leads "
+                "to the task and not to the plain function"
+            )
+
+
 class _Process:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -96,7 +116,7 @@ class _Process:
         self._trusted_until: int | None = None
         self._cancel: Callable[[], None] | None = None
         self._cancel_asked = False
-        self._found: dict[wire.Target, tuple[Callable[..., Any], Parameters]] = {}
+        self._found: dict[wire.Target, _Found] = {}
 
     # --- main thread ------------------------------------------------------------------
 
@@ -116,7 +136,7 @@ class _Process:
                 self._find(target)
         log_as(prepare.log_form)
 
-    def _find(self, target: wire.Target) -> tuple[Callable[..., Any], Parameters]:
+    def _find(self, target: wire.Target) -> _Found:
         """Raises InvalidTask, and what the user's module raises while it is imported."""
         known = self._found.get(target)
         if known is not None:
@@ -127,9 +147,10 @@ class _Process:
         finally:
             _life.whose_process = "worker"
         if isinstance(found, Task):
-            known = found.fn, found.parameters  # pyright: ignore[reportUnknownMemberType] - of any signature
+            task: Task[..., Any] = found  # pyright: ignore[reportUnknownVariableType] - of any signature
+            known = _Found(task.fn, task.parameters, managers_of(task.layers))
         elif callable(found):
-            known = found, Parameters(found, target.task)
+            known = _Found(found, Parameters(found, target.task))
         else:
             raise InvalidTask(f"task {target.task!r}: {target.module}.{target.name} is {found!r}, not a function")
         self._found[target] = known
@@ -148,8 +169,10 @@ class _Process:
     def _outcome(self, begin: wire.Begin, execution: Execution) -> wire.Ended:
         run = execution.run
         try:
-            fn, parameters = self._find(begin.target)
+            found = self._find(begin.target)
+            fn, parameters = found.fn, found.parameters
             args = parameters.decode(run.args)
+            found.refuse_other_managers(begin.managers, run.task)
         except InvalidArguments as error:
             return wire.Ended(misfit=str(error))
         except BaseException as error:  # noqa: BLE001 - whatever the user's module raises is the run's error
@@ -161,12 +184,13 @@ class _Process:
         self._reports.begin(execution)
         self._send(wire.Started(deadline=execution.deadline))
         try:
-            value = within(
-                ctx, lambda: asyncio.run(self._cancellable(call)) if is_async(fn) else finished(run.task, call())
-            )
+            value = within(ctx, lambda: managed(found.managers, ctx, lambda: self._called(run.task, fn, call)))
         except BaseException as error:  # noqa: BLE001 - SystemExit in a task is its error, not the process's end
             return wire.Ended(failure=wire.Failure.of(error))
         return wire.Ended(result=result_text(run.task, value), enqueue=tuple(execution.outbox))
+
+    def _called(self, task: str, fn: Callable[..., Any], call: Callable[[], Any]) -> Any:
+        return asyncio.run(self._cancellable(call)) if is_async(fn) else finished(task, call())
 
     async def _cancellable(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
+from oncron._chain import Layer
 from oncron._clock import SECOND, from_us
 from oncron._engine.door import Door
 from oncron._events import Event
@@ -30,6 +31,10 @@ class FrontDesk:
         self._life, self._listeners, self._registry = life, listeners, registry
         self.state: Any = None
         """What tasks find as `ctx.state`."""
+
+    @property
+    def middleware(self) -> Sequence[Layer]:
+        return self._registry.middleware
 
     def refuse_if_stopped(self, what: str) -> None:
         """Raises Stopped."""

@@ -58,6 +58,7 @@ class TaskOptions(RunOptions, total=False):
     backoff: Backoff | Callable[[int], Duration]
     executor: Literal["auto", "thread", "process"]
     max_running: int | None
+    middleware: Iterable[Callable[..., Any]]
     on_doubt: Literal["stop", "continue"]
 
 

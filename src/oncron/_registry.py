@@ -13,6 +13,7 @@ from typing import Any
 
 from oncron import _defaults as limits, _options as check
 from oncron._arguments import by_name, unchecked
+from oncron._chain import Layer, layer_of
 from oncron._clock import wall_us
 from oncron._engine.spec import TaskSpec
 from oncron._importable import refuse_unfound
@@ -44,10 +45,9 @@ class Registry:
         self.task_defaults, self._schedule_defaults = _defaults(defaults)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.specs: dict[str, TaskSpec] = {}
+        self.middleware: list[Layer] = []
         self.schedules: dict[str, Declared] = {}
         self._places: dict[str, str] = {}
-
-    # --- tasks ------------------------------------------------------------------------
 
     @contextmanager
     def kept(self) -> Generator[None]:
@@ -60,6 +60,8 @@ class Registry:
             for table, rows in zip(tables, before, strict=True):
                 table.clear()
                 table.update(rows)
+
+    # --- tasks ------------------------------------------------------------------------
 
     def make(self, fn: Any, options: Mapping[str, Any], desk: TaskDesk, *, where: str = "task") -> Task[..., Any]:
         """The task of a function, not yet added."""
@@ -83,6 +85,12 @@ class Registry:
             )
         self.tasks[task.name], self._places[task.name] = task, place
         self.specs[task.name] = spec_of(task, desk)
+
+    def use(self, middleware: Any, desk: TaskDesk) -> None:
+        """Around every task, those declared already included."""
+        self.middleware.append(layer_of(middleware))
+        for name, task in self.tasks.copy().items():
+            self.specs[name] = spec_of(task, desk)
 
     # --- schedules --------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing_extensions import ParamSpec, TypeVar, Unpack
 
 from oncron import _defaults as limits, _options as check
 from oncron._arguments import Parameters, by_name, is_async
+from oncron._chain import Layer, around_of, layers_of, managed, managers_of
 from oncron._clock import delta_us
 from oncron._context import RunContext, within, within_async
 from oncron._engine.spec import Execution, TaskSpec
@@ -39,6 +40,11 @@ class TaskDesk(Desk, EffectsDesk, Protocol):
     """What tasks need from the app that they belong to."""
 
     state: Any
+
+    @property
+    def middleware(self) -> Sequence[Layer]:
+        """Around every task of the app."""
+        ...
 
     def write(self, runs: Sequence[NewRun]) -> concurrent.futures.Future[list[EnqueueResult]]:
         """Enqueue; when it is done, the runs are in the store. Raises Stopped."""
@@ -67,6 +73,7 @@ class Settings:
     executor: Literal["auto", "thread", "process"] = "auto"
     max_running: int | None = None
     on_doubt: Literal["stop", "continue"] = "stop"
+    middleware: tuple[Layer, ...] = ()
 
     def merged(self, options: Mapping[str, Any]) -> Settings:
         """With these options instead. Raises InvalidOption."""
@@ -101,6 +108,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "executor": check.executor_word,
     "max_running": lambda value: check.number(value, "max_running", least=1, none=True),
     "on_doubt": lambda value: check.one_of(value, "on_doubt", ("stop", "continue")),
+    "middleware": layers_of,
 }
 
 
@@ -176,6 +184,11 @@ class Task(Generic[P, R]):
         self.connection: Any = None
         """Of the caller's, whose transaction the runs join."""
         functools.update_wrapper(self, fn)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The middleware around it, outermost first: the app's, then its own."""
+        return (*self._desk.middleware, *self.settings.middleware)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """A run with these arguments, in the store when this returns. If an open run has its unique key,
@@ -331,16 +344,17 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
     fn, settings, awaits = task.fn, task.settings, is_async(task.fn)
     on_loop = awaits and settings.executor == "auto"
     target = target_of(fn, task.name) if settings.executor == "process" else None
+    managers = () if on_loop else managers_of(task.layers)
 
     def prepare(execution: Execution) -> Callable[[], Any]:
         args = task.parameters.decode(execution.run.args)
-        ctx = RunContext(execution, args, desk.state, desk)
+        ctx = execution.context = RunContext(execution, args, desk.state, desk)
         call = functools.partial(fn, ctx, **args) if task.parameters.takes_context else functools.partial(fn, **args)
         if on_loop:
             return functools.partial(within_async, ctx, call)
         if awaits:
-            return functools.partial(within, ctx, lambda: asyncio.run(call()))
-        return functools.partial(within, ctx, lambda: finished(task.name, call()))
+            return functools.partial(within, ctx, lambda: managed(managers, ctx, lambda: asyncio.run(call())))
+        return functools.partial(within, ctx, lambda: managed(managers, ctx, lambda: finished(task.name, call())))
 
     return TaskSpec(
         name=task.name,
@@ -352,6 +366,8 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
         max_running=settings.max_running,
         on_doubt=settings.on_doubt,
         target=target,
+        around=around_of(task.layers, is_async=on_loop),
+        managers=len(managers),
     )
 
 

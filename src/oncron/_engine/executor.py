@@ -4,17 +4,19 @@ its timeout, its cancel, or its end. Whatever the task does (SystemExit included
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from oncron import _defaults as limits
 from oncron._engine.blocking import Threads
+from oncron._engine.calls import NoLoop, Raised, Started, caught, caught_async, on_loop
+from oncron._engine.layers import Layers
 from oncron._engine.processes import End, Killed, NotBegun, ProcessDied, Processes
 from oncron._engine.spec import Execution, TaskSpec
 from oncron._engine.verdict import verdict, was_cancelled
+from oncron._engine.wire import Ended
 from oncron._events import Say
 from oncron._lifecycle import error_text, judge, released, succeeded, timed_out, with_reports
 from oncron._model import Outcome, OutcomeKind, RunRecord
@@ -32,41 +34,9 @@ _NO_LOOP_DELAY = 5 * limits.SECOND
 """How long a run waits that was given back because the user's loop does not run."""
 
 
-class Raised:
-    """What the user's function raised, carried as a value: an exception set on the user's loop
-    would be re-raised there if it is a KeyboardInterrupt or SystemExit."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-class _Returned:
-    """What the user's function returned, as text: made where it ran, so that a large or slow one holds up no other."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str | None) -> None:
-        self.text = text
-
-
-class _NoLoop(Exception):
-    """The user's loop does not run, and the function was not entered."""
-
-
-class _Started:
-    """A function that runs: its end, and how to cancel it (None for a thread)."""
-
-    __slots__ = ("cancel", "future")
-
-    def __init__(self, future: concurrent.futures.Future[Any], cancel: Callable[[], None] | None) -> None:
-        self.future, self.cancel = future, cancel
-
-
 class Executor:
     def __init__(self, user_loop: asyncio.AbstractEventLoop, say: Say) -> None:
-        self._user_loop, self._say = user_loop, say
+        self.user_loop, self._say = user_loop, say
         self._threads = Threads("oncron-task")
         self.processes = Processes(say)
 
@@ -77,7 +47,7 @@ class Executor:
     @property
     def loop_runs(self) -> bool:
         """Whether async tasks can be run: the user's loop may have been closed, or have been left standing."""
-        return self._user_loop.is_running()
+        return self.user_loop.is_running()
 
     async def close(self) -> None:
         self._threads.close()
@@ -95,20 +65,26 @@ class Executor:
             return judge(run, error, backoff=spec.backoff, retry_on=_widened(spec.retry_on, error))
         if execution.stop_reason is not None:
             return self._stopped(execution, spec)
-        if spec.target is not None:
+        loop = asyncio.get_running_loop()
+        execution.wake = lambda: _soon(loop, execution.changed.set)
+        if spec.target is not None and spec.around is None:
             return self._of_process(execution, spec, await self.processes.run(execution, spec))
         execution.handed_over = True
+        layers = None if spec.around is None else self._layers(execution, spec, call)
         try:
-            started = self._start(execution, spec, call)
+            started = self._start(execution, spec, call) if layers is None else self._start_on_loop(layers)
             value = await self._end(execution, started)
-        except _NoLoop as error:
+        except NoLoop as error:
             return _given_back(run, f"the event loop for async tasks does not run ({error})", _NO_LOOP_DELAY)
+        if layers is not None and (end := _told_by_process(layers, value)) is not None:
+            return self._of_process(execution, spec, end)
         return self._outcome(execution, spec, value)
 
     # --- starting ---------------------------------------------------------------------
 
-    def _start(self, execution: Execution, spec: TaskSpec, call: Callable[[], Any]) -> _Started:
-        """Raises _NoLoop."""
+    def _entry(self, execution: Execution) -> Callable[[], bool]:
+        """What is called there, right before the user's code: its time runs from now on. False: it is not wanted
+        any more."""
         loop, run = asyncio.get_running_loop(), execution.run
 
         def entered() -> None:
@@ -116,29 +92,47 @@ class Executor:
             execution.changed.set()
 
         def enter() -> bool:
-            """There, right before the call: its time runs from now on. False: it is not wanted any more."""
             if not execution.enter():
                 return False
-            if run.timeout is not None:
-                execution.times_out_at(execution.store_now() + run.timeout)
-            with contextlib.suppress(RuntimeError):  # the engine is gone
-                loop.call_soon_threadsafe(entered)
+            if execution.time_limit is not None:
+                execution.times_out_at(execution.store_now() + execution.time_limit)
+            _soon(loop, entered)
             return True
 
+        return enter
+
+    def _start(self, execution: Execution, spec: TaskSpec, call: Callable[[], Any]) -> Started:
+        """Raises NoLoop."""
+        enter = self._entry(execution)
         if not spec.is_async:
-            return _Started(self._threads.submit(lambda: _caught(enter, call, spec.encode)), None)
-        if not self.loop_runs:
-            raise _NoLoop("it was closed, or stopped without the app")
+            return Started(self._threads.submit(lambda: caught(enter, call, spec.encode)), None)
+        self._refuse_without_loop()
         try:
-            return _on_loop(self._user_loop, lambda: _caught_async(enter, call, spec.encode))
+            return on_loop(self.user_loop, lambda: caught_async(enter, call, spec.encode))
         except RuntimeError as error:
-            raise _NoLoop(str(error)) from None
+            raise NoLoop(str(error)) from None
+
+    def _layers(self, execution: Execution, spec: TaskSpec, call: Callable[[], Any]) -> Layers:
+        enter = self._entry(execution)
+        return Layers(execution, spec, call, self._threads, self.processes, enter=enter, overrun=self._overrun)
+
+    def _start_on_loop(self, layers: Layers) -> Started:
+        """Raises NoLoop."""
+        self._refuse_without_loop()
+        try:
+            return on_loop(self.user_loop, layers.run, layers.stop)
+        except RuntimeError as error:
+            raise NoLoop(str(error)) from None
+
+    def _refuse_without_loop(self) -> None:
+        if not self.loop_runs:
+            raise NoLoop("it was closed, or stopped without the app")
 
     # --- ending -----------------------------------------------------------------------
 
-    async def _end(self, execution: Execution, started: _Started) -> Any:
+    async def _end(self, execution: Execution, started: Started) -> Any:
         """Waits for the function. On its timeout or when it should stop, a coroutine is cancelled; a
-        thread cannot be: it is asked, shown as overrun, and waited for. Raises _NoLoop if it was never entered."""
+        thread cannot be: it is asked, shown as overrun, and waited for. Raises NoLoop if it was never entered."""
         done = asyncio.wrap_future(started.future)
         while not done.done():
             execution.changed.clear()
@@ -150,7 +144,7 @@ class Executor:
             await asyncio.wait({done, changed}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
             if not done.done() and started.cancel is not None and not self.loop_runs and execution.withdraw():
-                raise _NoLoop("it ended before the run began")
+                raise NoLoop("it ended before the run began")
             if not done.done() and execution.stop_reason is None and execution.time_left == 0:
                 execution.ask_to_stop("timeout")
             if not done.done() and execution.stop_reason is not None and not execution.stop_told:
@@ -186,7 +180,7 @@ class Executor:
                 return self._stopped(execution, spec)
             if reason == "timeout":
                 error = self._timeout(execution)
-            elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and self._user_loop.is_closed():
+            elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and self.user_loop.is_closed():
                 return released(run, "the loop for async tasks was closed", started=True)
             outcome = judge(run, error, backoff=spec.backoff, retry_on=_widened(spec.retry_on, error))
         elif reason == "timeout":
@@ -232,7 +226,7 @@ class Executor:
         return self._with_reports(execution, released(run, reason or "stopped", started=execution.started))
 
     def _timeout(self, execution: Execution) -> TimeoutError:
-        return timed_out(execution.run, (execution.run.timeout or 0) / 1_000_000)
+        return timed_out(execution.run, (execution.time_limit or 0) / 1_000_000)
 
     def _misfit(self, execution: Execution, error: InvalidArguments) -> Outcome:
         """Stored arguments that this code cannot take: a newer replica may. Ten such claims fail the run."""
@@ -251,6 +245,22 @@ class Executor:
             )
 
 
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the engine is gone
+        loop.call_soon_threadsafe(call)
+
+
+def _told_by_process(layers: Layers, value: Any) -> End | None:
+    """The end of a task's process, if that is the end of the run: it was not the task's doing, or what is around
+    it let its error pass."""
+    end = layers.process_end
+    if end is None or (isinstance(end, Ended) and end.misfit is None and end.failure is None):
+        return None
+    if isinstance(end, NotBegun | Killed) or (isinstance(end, Ended) and end.misfit is not None):
+        return end
+    return end if isinstance(value, Raised) and value.error is layers.process_error else None
+
+
 def _given_back(run: RunRecord, reason: str, delay: int) -> Outcome:
     """It has not started: another replica may have more luck, or this one later."""
     log.warning("run %s of task %r is given back: %s", run.id, run.task, reason)
@@ -265,54 +275,3 @@ def _widened(
     if retry_on is Exception and not isinstance(error, Exception):
         return BaseException
     return retry_on
-
-
-def _caught(enter: Callable[[], bool], call: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
-    if not enter():
-        return Raised(asyncio.CancelledError())
-    try:
-        value = call()
-    except BaseException as error:  # noqa: BLE001 - see Raised
-        return Raised(error)
-    return _encoded(value, encode)
-
-
-async def _caught_async(enter: Callable[[], bool], call: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
-    if not enter():
-        return Raised(asyncio.CancelledError())
-    try:
-        value = await call()
-    except BaseException as error:  # noqa: BLE001 - see Raised
-        return Raised(error)
-    return _encoded(value, encode)
-
-
-def _encoded(value: Any, encode: Callable[[Any], str | None]) -> _Returned:
-    """Whatever the value's own code raises: the task has succeeded."""
-    try:
-        return _Returned(encode(value))
-    except BaseException:  # noqa: BLE001 - a SystemExit or CancelledError of the value's own, too
-        return _Returned('"(a result whose text could not be made)"')
-
-
-def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, Any]]) -> _Started:
-    """Starts a coroutine function on the user's loop. The future is set when the task has truly
-    ended: `run_coroutine_threadsafe` calls a future cancelled while its task still cleans up.
-    Raises RuntimeError if the loop is closed."""
-    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    tasks: list[asyncio.Task[Any]] = []
-
-    def begin() -> None:
-        task = loop.create_task(call())
-        tasks.append(task)
-        task.add_done_callback(end)
-
-    def end(task: asyncio.Task[Any]) -> None:
-        future.set_result(Raised(asyncio.CancelledError()) if task.cancelled() else task.result())
-
-    def cancel() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: its tasks are gone with it
-            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
-
-    loop.call_soon_threadsafe(begin)
-    return _Started(future, cancel)

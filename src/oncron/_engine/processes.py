@@ -11,6 +11,8 @@ import logging
 import sys
 from collections.abc import Callable
 
+import msgspec
+
 from oncron import _defaults as limits
 from oncron._clock import boot_us
 from oncron._engine import wire
@@ -85,9 +87,9 @@ class Processes:
             end = await attempt.run(None if spec.on_doubt == "continue" else self._trusted_until)
             if process.is_fit:
                 self._release(process)
-            elif isinstance(end, ProcessDied) and not execution.started and not is_fresh:
+            elif isinstance(end, ProcessDied) and not attempt.begun and not is_fresh:
                 continue  # it died idle, before it heard of this run
-            elif execution.started and not self._all - {process}:
+            elif attempt.begun and not self._all - {process}:
                 self._replace()
             return end
 
@@ -165,7 +167,7 @@ class _Attempt:
         self._begin_by = boot_us() + _BEGIN_WITHIN
         self._cancel_by: int | None = None
         self._told_to_stop = self._told_to_cancel = False
-        self._is_overdue = False
+        self._is_overdue = self.begun = False
 
     async def run(self, trusted_until: int | None) -> End:
         process, execution = self._process, self._execution
@@ -174,10 +176,11 @@ class _Attempt:
         process.send(
             wire.Begin(
                 target=self._spec.target,
-                run=execution.run,
+                run=msgspec.structs.replace(execution.run, timeout=execution.time_limit),
                 claimed_at=execution.claimed_at,
                 store_minus_boot=execution.store_now() - boot_us(),
                 trusted_until=trusted_until,
+                managers=self._spec.managers,
             )
         )
         try:
@@ -196,9 +199,9 @@ class _Attempt:
         """Until something has changed. The process is killed when its time is up."""
         execution, left = self._execution, self._left()
         if left is not None and left <= 0:
-            if execution.stop_reason is None and execution.started:
+            if execution.stop_reason is None and self.begun:
                 execution.ask_to_stop("timeout")
-            self._is_overdue = not execution.started
+            self._is_overdue = not self.begun
             self._process.kill()
             left = None
         with contextlib.suppress(TimeoutError):
@@ -209,10 +212,11 @@ class _Attempt:
         execution = self._execution
         match message:
             case wire.Started():
-                execution.started = True
+                if not execution.started:
+                    self._say("run.started", schedule=execution.run.schedule, run=execution.run.id)
+                execution.started = self.begun = True
                 execution.times_out_at(message.deadline)
                 self._process.was_used = True
-                self._say("run.started", schedule=execution.run.schedule, run=execution.run.id)
             case wire.Said():
                 with execution.lock:
                     execution.progress = message.progress or execution.progress
@@ -238,8 +242,8 @@ class _Attempt:
             return None
         until_deadline = execution.time_left
         if execution.stop_reason is None:
-            return until_deadline if execution.started else self._begin_by - now
-        if execution.stop_reason != "cancelled" or execution.at_once or not execution.started:
+            return until_deadline if self.begun else self._begin_by - now
+        if execution.stop_reason != "cancelled" or execution.at_once or not self.begun:
             return 0
         if self._cancel_by is None:
             self._cancel_by = now + _CANCEL_GRACE

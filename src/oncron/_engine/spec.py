@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -43,6 +43,7 @@ class TaskSpec:
     in a thread). `encode` makes the result's JSON text (never raises; None for None).
     With a `target` the function is called in a worker process instead, which finds it there;
     `prepare` only tells then whether the arguments fit.
+    With `around` it is called within that, on the user's loop, wherever it runs itself.
     """
 
     name: str
@@ -54,6 +55,19 @@ class TaskSpec:
     max_running: int | None = None
     on_doubt: Literal["stop", "continue"] = "stop"
     target: Target | None = None
+    around: Around | None = None
+    managers: int = 0
+    """How many context managers the function is called in where it runs, if that is not the user's loop."""
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether the user's loop has to run for it."""
+        return self.is_async or self.around is not None
+
+
+Around = Callable[["Execution", Callable[[], None], Callable[[], Awaitable[Any]]], Coroutine[Any, Any, Any]]
+"""(execution, begin, inner) -> what the run returns. Awaits `inner()`, the task itself, if and as often as it likes,
+and calls `begin()` before anything that must not be given back as if it had never been."""
 
 
 @dataclass(eq=False)
@@ -66,6 +80,10 @@ class Execution:
     """The store's clock as this replica estimates it, in microseconds."""
     started: bool = False
     """Whether user code was entered: what has not started is given back whole."""
+    context: Any = None
+    """What `prepare` made for the task and what is around it: its RunContext."""
+    time_limit: int | None = None
+    """Microseconds from its entry until the timeout strikes: the run's `timeout`, unless something shortened it."""
     handed_over: bool = False
     """Whether a thread or the user's loop has it: it may be entered any moment."""
     deadline: int | None = None
@@ -83,6 +101,8 @@ class Execution:
     """Whether a cancelled run, too, has no more time to clean up."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Wakes the executor (on the engine's loop)."""
+    wake: Callable[[], None] = lambda: None
+    """Sets `changed`, from any thread."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     progress: str | None = None
     checkpoint: str | None = None
@@ -94,6 +114,9 @@ class Execution:
     transaction: Literal["open", "ending", "ended"] | None = None
     """How far the task's `ctx.transaction()` is: once it is ending, the run's end may be on record. None: not used."""
 
+    def __post_init__(self) -> None:
+        self.time_limit = self.run.timeout
+
     @property
     def may_have_ended(self) -> bool:
         """Whether the task ends its run itself: then the store, asked by the run's finish, says what became of it."""
@@ -103,6 +126,13 @@ class Execution:
         """The timeout strikes at that store time; None: never."""
         self.deadline = deadline
         self.strikes_at = None if deadline is None else boot_us() + deadline - self.store_now()
+
+    def limit_time(self, limit: int) -> None:
+        """From any thread: its time is up after so many microseconds from now, if not before."""
+        if self.time_left is None or limit < self.time_left:
+            self.time_limit = limit
+            self.times_out_at(self.store_now() + limit)
+            self.wake()
 
     @property
     def time_left(self) -> int | None:

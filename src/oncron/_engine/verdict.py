@@ -22,7 +22,7 @@ def verdict(
 ) -> Outcome:
     """The outcome of a task that failed like this. `retry_on` is judged by the names of classes."""
     again = Exception if _is_one_of(failure, retry_on) else ()
-    outcome = judge(run, _stand_in(failure), backoff=backoff, retry_on=again)
+    outcome = judge(run, stand_in(failure), backoff=backoff, retry_on=again)
     return outcome if outcome.error is None else msgspec.structs.replace(outcome, error=failure.text)
 
 
@@ -38,7 +38,7 @@ def _is_one_of(failure: Failure, kinds: type[BaseException] | tuple[type[BaseExc
     return not {kind_name(kind) for kind in allowed}.isdisjoint(failure.kinds)
 
 
-def _stand_in(failure: Failure) -> Exception:
+def stand_in(failure: Failure) -> Exception:
     """An exception of that name that says the same."""
     match failure.control:
         case "Skip":

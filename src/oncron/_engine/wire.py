@@ -55,6 +55,8 @@ class Begin(Message, frozen=True, kw_only=True):
     """What the store's clock is ahead of this machine's boot clock."""
     trusted_until: int | None = None
     """See Trust; None: the run goes on whatever becomes of the lease."""
+    managers: int = 0
+    """How many context managers are around the function, which the process has to find with it."""
 
 
 class Stop(Message, frozen=True, kw_only=True):

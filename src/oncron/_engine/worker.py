@@ -149,7 +149,7 @@ class Worker:
             self._loopless_since, self._said_loopless = None, False
             return list(self._tasks.values())
         self._say_loopless()
-        return [spec for spec in self._tasks.values() if not spec.is_async]
+        return [spec for spec in self._tasks.values() if not spec.needs_loop]
 
     def _say_loopless(self) -> None:
         """Once, and not if the loop only pauses between two calls of `run_until_complete`."""
@@ -157,7 +157,7 @@ class Worker:
         self._loopless_since = now if self._loopless_since is None else self._loopless_since
         if self._said_loopless or now - self._loopless_since < limits.SECOND:
             return
-        if any(spec.is_async for spec in self._tasks.values()):
+        if any(spec.needs_loop for spec in self._tasks.values()):
             self._said_loopless = True
             log.error(
                 "the event loop that the app was started in does not run any more, though the app was not stopped: "

@@ -40,7 +40,7 @@ def dead_loop(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventL
 
 
 def loses_its_loop(one: One, loop: asyncio.AbstractEventLoop) -> None:
-    one.engine._replica._executor._user_loop = loop
+    one.engine._replica._executor.user_loop = loop
 
 
 def test_a_replica_whose_users_loop_is_gone_leaves_async_runs_to_others_and_says_so_once(
