@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
 
+from oncron._arguments import is_async
 from oncron._context import RunContext, within_async
 from oncron._engine.spec import Around, Execution
 from oncron._json import type_name
@@ -57,16 +58,13 @@ class Layer:
 
 def layer_of(middleware: Any) -> Layer:
     """Raises InvalidOption, with the mend, for what is no middleware."""
-    called = middleware.__call__ if not inspect.isroutine(middleware) and callable(middleware) else middleware
     if not callable(middleware):
         raise InvalidOption(f"{middleware!r} is no middleware: {_SHAPES}")
-    if inspect.isclass(middleware):
-        called = middleware
-    if inspect.iscoroutinefunction(called):
+    if not inspect.isclass(middleware) and is_async(middleware):
         _refuse_other_parameters(middleware, 2)
         return Layer(middleware, Kind.FUNCTION)
-    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-        above = "@asynccontextmanager" if inspect.isasyncgenfunction(called) else "@contextmanager"
+    if inspect.isgeneratorfunction(middleware) or inspect.isasyncgenfunction(middleware):
+        above = "@asynccontextmanager" if inspect.isasyncgenfunction(middleware) else "@contextmanager"
         raise InvalidOption(f"{_name(middleware)} is a generator; put {above} of contextlib above it")
     _refuse_other_parameters(middleware, 1)
     return Layer(middleware, Kind.ASYNC_CONTEXT if _makes_only_async(middleware) else Kind.CONTEXT)

@@ -32,3 +32,7 @@ def resume(ctx: RunContext) -> list[int]:
         ctx.checkpoint(done)
         ctx.progress(page + 1, 4)
     return done
+
+
+def refuse() -> None:
+    raise ValueError("no")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import sys
 from datetime import timedelta
 
 import msgspec
@@ -39,7 +41,7 @@ def _is_one_of(failure: Failure, kinds: type[BaseException] | tuple[type[BaseExc
 
 
 def stand_in(failure: Failure) -> Exception:
-    """An exception of that name that says the same."""
+    """An exception of that name that says the same, and is one of the same kind as far as this process knows it."""
     match failure.control:
         case "Skip":
             return Skip(failure.said)
@@ -48,4 +50,22 @@ def stand_in(failure: Failure) -> Exception:
         case "RetryIn":
             return RetryIn(timedelta(microseconds=failure.delay), spend_attempt=failure.spend_attempt)
         case _:
-            return type(failure.name, (Exception,), {})(failure.said)
+            real = next((found for kind in failure.kinds if (found := _known(kind)) is not None), Exception)
+            return type(failure.name, (real,), {"__init__": _says, "__str__": _what_it_says})(failure.said)
+
+
+def _says(self: Exception, said: str) -> None:
+    """Whatever else its class wants to be told."""
+    self.args = (said,)
+
+
+def _what_it_says(self: Exception) -> str:
+    return str(self.args[0])
+
+
+def _known(kind: str) -> type[Exception] | None:
+    """The class of that name, if this process has it."""
+    for name, module in (("builtins", builtins), *sys.modules.copy().items()):
+        if kind.startswith(f"{name}.") and isinstance(found := getattr(module, kind[len(name) + 1 :], None), type):
+            return found if issubclass(found, Exception) else None
+    return None
