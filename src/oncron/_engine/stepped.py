@@ -70,19 +70,17 @@ class SteppedReplica(Replica):
         are asleep. When something is due next, a timeout included; None: never.
 
         Raises TimeoutError, naming the runs, if they neither end nor sleep for `patience` of the machine's time."""
-        moved = self.worker.moved
+        moved, held = self.worker.moved, bool(self.worker.executions)
         while True:
             moved.clear()
-            if self._declare.is_set():
-                self._declare.clear()
-                await self._declare_all()
-                self._look_at_all()
+            await self.declare_what_is_new()
             tick = await self._scheduler.step() if self._runs_scheduler else None
-            due = await self.worker.step()
-            self._strike()
-            if self.worker.executions and self._look.is_set():
+            if held or self._look.is_set():  # the tick, or a caller, may have asked one to stop
+                held = False
                 self._look.clear()
                 await self._keeper.once()
+            due = await self.worker.step()
+            self._strike()
             if moved.is_set():
                 continue
             if not self._awake(is_asleep):
@@ -90,10 +88,11 @@ class SteppedReplica(Replica):
                 return min((at for at in (tick, due, *self._deadlines()) if at is not None and at > now), default=None)
             await self._wait(is_asleep, patience)
 
-    async def renew(self) -> None:
-        """The clock was moved: what is held is still held, and a cancel is heard of."""
-        if self.worker.executions:
-            await self._keeper.once()
+    async def declare_what_is_new(self) -> None:
+        if self._declare.is_set():
+            self._declare.clear()
+            await self._declare_all()
+            self._look_at_all()
 
     async def _wait(self, is_asleep: Callable[[str], bool], patience: int) -> None:
         """Until something ends, or falls asleep, or is asked for."""
