@@ -5,7 +5,9 @@ one starts on a fresh one; how long the contact has been unbroken is known, beca
 must not take runs from workers that the same outage kept from renewing (G8). It is broken by
 a silence, whatever the reason (a store that is away, a process that was stopped, a machine
 that slept), and not by one failed call among others that were answered: on a line that loses
-every twentieth call nothing would ever be taken over.
+every twentieth call nothing would ever be taken over. A store that answers and lets nobody
+write (its disk is full) keeps the others from renewing as a silent one does, so it is no
+contact either.
 """
 
 from __future__ import annotations
@@ -92,6 +94,42 @@ class Door:
         self._found_at = self._failed_at = boot_us() - _STEADY - 1
         self.contact_since = boot_us()
         self.last_contact = boot_us() - silence - 1  # none yet: the first answer begins the contact
+        self.renew_now: Callable[[], None] = lambda: None
+        """Called when a write failed and the last heartbeat did not, some time ago: the next one tells whether
+        leases can still be renewed."""
+        self._renewed_at = boot_us()
+        self._unrenewed_since: int | None = None
+        """When the first heartbeat was sent that failed, with none since that succeeded."""
+
+    async def write(
+        self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int = limits.CALL_DEADLINE
+    ) -> T:
+        """A call that writes, and may fail while reads are answered."""
+        try:
+            return await self(work, deadline=deadline)
+        except StoreUnavailable:
+            # Not after each failure: an answer makes loops that failed start again at once.
+            if self._unrenewed_since is None and boot_us() - self._renewed_at > self._silence // 4:
+                self.renew_now()
+            raise
+
+    async def renew(self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int) -> T:
+        """A heartbeat: as this replica's, so go the others'."""
+        sent = boot_us()
+        try:
+            answer = await self(work, deadline=deadline)
+        except StoreUnavailable:
+            if self._unrenewed_since is None and sent >= self._renewed_at:
+                self._unrenewed_since = sent
+            raise
+        self._renewed_at = boot_us()
+        if self._nobody_renews():
+            self.contact_since = self._renewed_at
+        self._unrenewed_since = None
+        return answer
+
+    def _nobody_renews(self) -> bool:
+        return self._unrenewed_since is not None and boot_us() - self._unrenewed_since > self._silence
 
     async def __call__(
         self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int = limits.CALL_DEADLINE
@@ -143,10 +181,11 @@ class Door:
             pause = min(pause * 2, 1_000_000)
 
     def contact_for(self) -> int:
-        """How long the contact has been unbroken: nothing while the store is silent, even before its next
-        answer says so. In an outage a reap may be the first call that gets through again."""
+        """How long the contact has been unbroken: nothing while the store is silent or takes no heartbeats, even
+        before its next answer says so. In an outage a reap may be the first call that gets through again."""
         now = boot_us()
-        return 0 if now - self.last_contact > self._silence else now - self.contact_since
+        broken = now - self.last_contact > self._silence or self._nobody_renews()
+        return 0 if broken else now - self.contact_since
 
     def _answered(self, sent: int, now: int | None) -> None:
         before, self.last_contact = self.last_contact, boot_us()

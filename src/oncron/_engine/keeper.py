@@ -40,6 +40,7 @@ class Keeper:
         self._trusted_until = 0
         self._without_reports = False
         self._beat = asyncio.Event()
+        door.renew_now = self._beat.set
         self._wall_minus_boot = wall_us() - boot_us()
         self._margin = settings.lease_for // 6
         # Soon after one that failed, whatever the other loops heard: a store that was away for less than half
@@ -72,7 +73,7 @@ class Keeper:
         self._without_reports = bool(reports)
         sent = boot_us()
         try:
-            pulse = await self._door(
+            pulse = await self._door.renew(
                 lambda store: store.heartbeat(self._me(), self._settings.lease_for, held, reports),
                 deadline=min(limits.CALL_DEADLINE, max(500_000, self._settings.lease_for // 3)),
             )

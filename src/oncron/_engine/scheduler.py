@@ -411,13 +411,13 @@ class Scheduler:
         sent, lease_left = boot_us(), None
         try:
             try:
-                fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
+                fired = await self._door.write(lambda store: store.fire(plans, spec, fire_id=fire_id))
             except StoreUnavailable:
                 if not repeat:
                     raise
                 # The outcome is unknown: the same fire_id asks again and brings the leases back (G7).
                 sent = boot_us()
-                fired = await self._door(lambda store: store.fire(plans, spec, fire_id=fire_id))
+                fired = await self._door.write(lambda store: store.fire(plans, spec, fire_id=fire_id))
             leases, lease_left = fired.leases, fired.lease_until - fired.now
         finally:
             if spec is not None:

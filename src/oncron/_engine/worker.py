@@ -301,12 +301,12 @@ class Worker:
         sent = boot_us()
         try:
             try:
-                claimed = await self._door(lambda store: store.claim(spec))
+                claimed = await self._door.write(lambda store: store.claim(spec))
             except StoreUnavailable:
                 # The outcome is unknown: the same claim_id brings back what it leased (G7).
                 self._next_due = 0
                 sent = boot_us()
-                claimed = await self._door(lambda store: store.claim(spec))
+                claimed = await self._door.write(lambda store: store.claim(spec))
                 self._next_due = None
             runs, lease_left = claimed.runs, claimed.lease_until - claimed.now
         finally:
@@ -331,7 +331,7 @@ class Worker:
                 await self._flush.wait()
                 continue
             try:
-                results = await self._door(lambda store, batch=batch: store.finish(batch))
+                results = await self._door.write(lambda store, batch=batch: store.finish(batch))
             except StoreUnavailable:
                 failures += 1
                 if failures > 1 and await self._store_answers():
@@ -386,7 +386,7 @@ class Worker:
         keys = [(outcome.run_id, outcome.token) for outcome in part]
         company = self._apart[keys[0]].company
         try:
-            results = await self._door(lambda store: store.finish(part))
+            results = await self._door.write(lambda store: store.finish(part))
         except StoreUnavailable as error:
             if company == 1:
                 self._put_off(part[0], error)
@@ -421,7 +421,7 @@ class Worker:
         log.error("the end of run %s (%s) is refused: %s", outcome.run_id, outcome.kind, error)
         failed = _unwritable(outcome, error)
         try:
-            results = await self._door(lambda store: store.finish([failed]))
+            results = await self._door.write(lambda store: store.finish([failed]))
         except StoreUnavailable as unavailable:
             self._put_off(outcome, unavailable)
         except Exception as again:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from oncron._engine.spec import Execution
 from oncron.errors import StoreUnavailable
@@ -19,26 +23,51 @@ def told(one: One) -> list[str]:
     return [event.name for event in one.fleet.events if event.name.startswith("store.")]
 
 
+@contextmanager
+def full_disk(one: One) -> Iterator[None]:
+    """Nothing is written inside; reads are answered."""
+    store, kept = one.fleet.store, {}
+
+    async def full(*_args: Any, **_options: Any) -> Any:
+        raise StoreUnavailable("memory: the disk is full")
+
+    for name in ("fire", "claim", "finish", "heartbeat", "enqueue", "reap"):
+        kept[name] = getattr(store, name)
+        setattr(store, name, full)
+    yield
+    for name, method in kept.items():
+        setattr(store, name, method)
+
+
 def test_a_full_disk_that_still_answers_reads_is_told_a_few_times_and_its_end_once() -> None:
     with one_replica(quick, definitions=[scheduled("each", every(seconds=1))]) as one:
         one.passes(3)
-        store, kept = one.fleet.store, {}
+        with full_disk(one):
+            one.passes(600)
+            assert told(one)[-1] == "store.lost"
+            assert len(told(one)) <= 5
 
-        async def full(*_args: Any, **_options: Any) -> Any:
-            raise StoreUnavailable("memory: the disk is full")
-
-        for name in ("fire", "claim", "finish", "heartbeat", "enqueue"):
-            kept[name] = getattr(store, name)
-            setattr(store, name, full)
-        one.passes(600)
-        assert told(one)[-1] == "store.lost"
-        assert len(told(one)) <= 5
-
-        for name, method in kept.items():
-            setattr(store, name, method)
         one.passes(60)
         assert told(one)[-1] == "store.back"
         assert len(told(one)) <= 6
+
+
+@pytest.mark.parametrize("seconds", [14, 15, 16, 25, 60])
+def test_what_was_held_when_the_disk_was_full_for_longer_than_a_lease_is_taken_from_nobody(seconds: int) -> None:
+    async def long(_execution: Execution) -> None:
+        await passes(120)
+
+    options = {"specs": {"send": {"on_doubt": "continue"}}, "definitions": [scheduled("each", every(seconds=1), "well")]}
+    with one_replica(long, replicas=3, **options) as one:
+        run_id = one.enqueue()
+        one.passes(20)
+        with full_disk(one):
+            one.passes(seconds)
+        one.passes(120)
+
+        assert one.heard(run_id) == ["claimed", "started", "succeeded"]
+        assert one.run_of(run_id).attempt == 1
+        one.is_well()
 
 
 def test_two_outages_far_apart_are_told_at_once_and_so_are_their_ends() -> None:
