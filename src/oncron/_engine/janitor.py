@@ -16,7 +16,7 @@ from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.spec import Settings
 from oncron._events import Say
-from oncron._model import Reaped, RunState, ScheduleRecord, Status, new_id
+from oncron._model import Definition, Reaped, RunState, ScheduleRecord, Status, new_id
 from oncron._plan import next_tick, plan
 from oncron.errors import InvalidTrigger, StoreUnavailable
 from oncron.triggers import parse
@@ -30,6 +30,8 @@ _AUDIT = 500
 _NOTE_EVERY = 600 * limits.SECOND
 _REVIVE_GAP = 30 * limits.SECOND
 """Changes closer together than this cost one look at this replica's schedules."""
+_CONTEST_EVERY = limits.IDLE_HEARTBEAT
+"""How often a declaration that another release overruled is offered again."""
 
 
 class Janitor:
@@ -37,17 +39,20 @@ class Janitor:
         self,
         door: Door,
         settings: Settings,
-        names: Callable[[], Sequence[str]],
+        definitions: Callable[[], Sequence[Definition]],
         *,
         due: Callable[[], None],
         look_again: Callable[[], None],
         declare_again: Callable[[], None],
         say: Say,
     ) -> None:
-        self._door, self._settings, self._names = door, settings, names
+        self._door, self._settings, self._definitions = door, settings, definitions
         self._due, self._look_again, self._declare_again, self._say = due, look_again, declare_again, say
         self._expired = asyncio.Event()
         self._changed = asyncio.Event()
+
+    def _names(self) -> list[str]:
+        return [definition.name for definition in self._definitions()]
 
     def something_expired(self) -> None:
         self._expired.set()
@@ -70,7 +75,7 @@ class Janitor:
         deadline = min(limits.CALL_DEADLINE, max(limits.SECOND // 2, self._settings.lease_for // 2))
         while True:
             try:
-                reaped = await self._door(lambda store: store.reap(_REAP), deadline=deadline)
+                reaped = await self._door.write(lambda store: store.reap(_REAP), deadline=deadline)
             except StoreUnavailable:
                 self._expired.set()  # not reaped yet: the loop starts again, after its pause, and does it then
                 raise
@@ -134,11 +139,13 @@ class Janitor:
 
     async def revive_loop(self) -> None:
         """What this replica's code declares is there, and awake: a restore may have dropped it, and the others
-        may have put it to sleep while this replica was away."""
+        may have put it to sleep while this replica was away. Where another release's definition stands, this one's
+        is offered again now and then: the highest release that is alive has the word, also after a crash."""
+        contested = True  # a declaration may have been refused at the start
         while True:
-            await wait_us(self._changed, _NOTE_EVERY)
+            await wait_us(self._changed, _CONTEST_EVERY if contested else _NOTE_EVERY)
             self._changed.clear()
-            missing = await self._missing()
+            missing, contested = await self._astray()
             if missing:
                 log.warning(
                     "this replica's code declares %s, which the store has not, or as dormant; declared again",
@@ -146,17 +153,22 @@ class Janitor:
                     extra={"event": "schedule.revived"},
                 )
                 await self._note()
+            if missing or contested:
                 self._declare_again()
             await sleep_us(_REVIVE_GAP)
 
-    async def _missing(self) -> list[str]:
+    async def _astray(self) -> tuple[list[str], bool]:
+        """What of the declared is not there or asleep, and whether anything is as another release has it."""
         missing: list[str] = []
-        names = list(self._names())
-        for at in range(0, len(names), _AUDIT):
-            page = names[at : at + _AUDIT]
-            found = {row.name: row for row in await self._door(lambda store, page=page: store.schedules(page))}
+        contested = False
+        definitions = list(self._definitions())
+        for at in range(0, len(definitions), _AUDIT):
+            page = {definition.name: definition for definition in definitions[at : at + _AUDIT]}
+            rows = await self._door(lambda store, names=list(page): store.schedules(names))
+            found = {row.name: row for row in rows}
             missing += [name for name in page if name not in found or _is_asleep(found[name])]
-        return missing
+            contested = contested or any(registrar.is_contested(row, page[row.name]) for row in rows)
+        return missing, contested
 
     async def _note(self) -> None:
         names = sorted(self._names())
@@ -169,7 +181,7 @@ class Janitor:
     async def audit_loop(self) -> None:
         """A next tick that is not what the trigger says (set by hand, by a restore) is put right."""
         while True:
-            names = list(self._names())
+            names = self._names()
             for at in range(0, len(names), _AUDIT):
                 page = names[at : at + _AUDIT]
                 for row in await self._door(lambda store, page=page: store.schedules(page)):

@@ -32,14 +32,18 @@ _FLAPPING = 600 * limits.SECOND
 What = Literal["declared", "changed", "flapped"]
 
 
-async def declare(store: ReadableStore, definitions: Sequence[Definition]) -> list[tuple[str, What]]:
+async def declare(
+    store: ReadableStore, definitions: Sequence[Definition], told: set[str] | None = None
+) -> list[tuple[str, What]]:
     """Bring the rows to these definitions; what was new, changed or changed back. N equal declarations write
-    nothing. A name of the other origin is left as it is, with a WARNING."""
+    nothing. A name of the other origin is left as it is, with a WARNING; so is what a live replica of a higher
+    release overrules, unless it is in `told`, to which it is added."""
+    told = set() if told is None else told
     done: list[tuple[str, What]] = []
     for at in range(0, len(definitions), _CHUNK):
         wanted = {d.name: d for d in definitions[at : at + _CHUNK]}
         for _ in range(_ROUNDS):
-            wanted = await _declare_once(store, wanted, done)
+            wanted = await _declare_once(store, wanted, done, told)
             if not wanted:
                 break
         else:
@@ -48,14 +52,14 @@ async def declare(store: ReadableStore, definitions: Sequence[Definition]) -> li
 
 
 async def _declare_once(
-    store: ReadableStore, wanted: dict[str, Definition], done: list[tuple[str, What]]
+    store: ReadableStore, wanted: dict[str, Definition], done: list[tuple[str, What]], told: set[str]
 ) -> dict[str, Definition]:
     """One round; what is left to do."""
     now = await store.now()
     rows = {row.name: row for row in await store.schedules(list(wanted))}
     changes: list[Change] = []
     unsettled: dict[str, Definition] = {}
-    wanted = await _without_outdated(store, wanted, rows, now)
+    wanted = await _without_outdated(store, wanted, rows, now, told)
     for name, definition in wanted.items():
         row = rows.get(name)
         if row is None:
@@ -76,7 +80,7 @@ async def _declare_once(
 
 
 async def _without_outdated(
-    store: ReadableStore, wanted: dict[str, Definition], rows: dict[str, ScheduleRecord], now: int
+    store: ReadableStore, wanted: dict[str, Definition], rows: dict[str, ScheduleRecord], now: int, told: set[str]
 ) -> dict[str, Definition]:
     """Without the changes of a release that is being rolled out of: refused while a live replica of a
     higher release exists, and only then, so that a roll-back works. This replica runs on what is stored."""
@@ -86,19 +90,29 @@ async def _without_outdated(
     live = [worker.release for worker in await store.workers() if worker.lease_until + limits.IDLE_HEARTBEAT > now]
     newest = max((release for release in live if release is not None), default=None)
     outdated = [name for name in changed if _is_older(wanted[name].release, newest)]
-    if outdated:
+    untold = [name for name in outdated if name not in told]
+    if untold:
         log.warning(
-            "a replica of release %s is alive: this one, of release %s, leaves %s as stored",
+            "a replica of release %s is alive: this one, of release %s, leaves %s as stored until there is none",
             newest,
-            wanted[outdated[0]].release,
-            ", ".join(map(repr, outdated[:5])) + (" and others" if len(outdated) > 5 else ""),
+            wanted[untold[0]].release,
+            ", ".join(map(repr, untold[:5])) + (" and others" if len(untold) > 5 else ""),
             extra={"event": "schedule.refused"},
         )
+    told.update(untold)
     return {name: definition for name, definition in wanted.items() if name not in outdated}
 
 
 def _is_older(release: int | None, newest: int | None) -> bool:
     return newest is not None and release is not None and release < newest
+
+
+def is_contested(row: ScheduleRecord, definition: Definition) -> bool:
+    """Whether another release's definition stands where this one's may have to: of a higher one, until its last
+    replica is gone; of a lower one, if that declared while this one was away."""
+    ours, theirs = definition.release, row.definition.release
+    known = ours is not None and theirs is not None and ours != theirs
+    return known and row.definition.origin == "code" and row.status is not Status.REMOVED and not _same(row, definition)
 
 
 def _flaps(row: ScheduleRecord, definition: Definition, now: int) -> bool:

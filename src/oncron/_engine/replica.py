@@ -61,6 +61,8 @@ class Replica:
         self._started_at = boot_us()
         self._version: int | None = None
         self._skewed = False
+        self._overruled: set[str] = set()
+        """Schedules that were complained of: another release has the word."""
         self._look = asyncio.Event()
         self._tell = asyncio.Event()
         self._declare = asyncio.Event()
@@ -98,7 +100,7 @@ class Replica:
         self._janitor = Janitor(
             door,
             settings,
-            lambda: [definition.name for definition in definitions()],
+            definitions,
             due=lambda: self.worker.due_at(0),
             look_again=self._scheduler.look_again,
             declare_again=self.declare_again,
@@ -262,7 +264,7 @@ class Replica:
         if not definitions:
             return
         for name, what in await self._door(
-            lambda store: registrar.declare(store, definitions), deadline=6 * limits.CALL_DEADLINE
+            lambda store: registrar.declare(store, definitions, self._overruled), deadline=6 * limits.CALL_DEADLINE
         ):
             reason = "do two versions of the code run? give Oncron(release=...)" if what == "flapped" else None
             self._say(f"schedule.{what}", schedule=name, reason=reason)
