@@ -264,8 +264,8 @@ class Store(Protocol):
         `failed_before`, gaps by the later of `last` and `created_at`); how many. With `keep_failed`
         also the failed and lost ones but for the newest so many (by created_at, id). Never a
         cursor, never an open run, never a run of a batch that is on record. Batches that completed
-        before `failed_before` and have no open run count among them; so do takes that need not be
-        remembered any more, and locks that nobody has held for a day."""
+        before `failed_before`, have no open run and are in no batch on record count among them; so do
+        takes that need not be remembered any more, and locks that nobody has held for a day."""
         ...
 
     # --- waking up --------------------------------------------------------------------
@@ -329,7 +329,8 @@ class Locks(Protocol):
 
     async def settle(self, limiter: str, nonce: str, cost: int, *, now: int | None = None) -> Taken | None:
         """Put the true cost in the place of what a granted take estimated, more or less; it is not refused.
-        None: the nonce is not remembered. `now` counts only for the answer. May be repeated."""
+        A bucket gives back nothing that it has drained by now: it counts what a take poured as drained at the
+        instant at which it was to be empty after that take. None: the nonce is not remembered. May be repeated."""
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from oncron import _defaults as limits
 from oncron._model import LimitKind, LimitRule
 
 
@@ -23,7 +24,7 @@ def judge(rule: LimitRule, takes: Iterable[tuple[int, int]], empty_at: int, cost
     if rule.kind is LimitKind.BUCKET:
         return _pour(rule, empty_at, cost, now)
     since = counts_after(rule, now)
-    counted = [(min(at, now), took) for at, took in takes if at > since]
+    counted = [(at, took) for at, took in takes if at > since]
     used = sum(took for _, took in counted)
     if used + cost <= rule.amount:
         return Verdict(True, used + cost, 0, empty_at)
@@ -38,7 +39,9 @@ def counts_after(rule: LimitRule, now: int) -> int:
 
 
 def remembered_until(rule: LimitRule, at: int, keep_for: int) -> int:
-    return at + max(rule.per, keep_for)
+    """Longer than it counts: were it forgotten at the very end, a clock that goes back a little would grant
+    it anew."""
+    return at + max(rule.per + limits.STALE_WALL, keep_for)
 
 
 def drained(rule: LimitRule, empty_at: int, now: int) -> int:
@@ -51,6 +54,13 @@ def poured(rule: LimitRule, cost: int) -> int:
     return -(-cost * rule.per // rule.amount)
 
 
+def settled(rule: LimitRule, take_empty_at: int, cost: int, true_cost: int, now: int) -> int:
+    """How much later (or, below 0, earlier) the bucket is empty for the true cost of a take after which it
+    was to be empty at `take_empty_at`. What it has drained by now is not given back: others came after it."""
+    later = poured(rule, true_cost) - poured(rule, cost)
+    return max(later, -max(0, take_empty_at - now))
+
+
 def _pour(rule: LimitRule, empty_at: int, cost: int, now: int) -> Verdict:
     after = max(empty_at, now) + poured(rule, cost)
     if after <= now + rule.per:
@@ -59,10 +69,8 @@ def _pour(rule: LimitRule, empty_at: int, cost: int, now: int) -> Verdict:
 
 
 def _until_it_fits(rule: LimitRule, counted: list[tuple[int, int]], too_much: int, now: int) -> int:
-    if rule.kind is LimitKind.WINDOW:
-        return rule.per - now % rule.per
     for at, took in sorted(counted):
         too_much -= took
         if too_much <= 0:
-            return at + rule.per - now
+            return at + rule.per - (at % rule.per if rule.kind is LimitKind.WINDOW else 0) - now
     return rule.per

@@ -55,7 +55,11 @@ class Batches(Runs):
             return [self._counted(batch_id) for batch_id in found]
 
     def _unsettled(self) -> list[str]:
-        return [row.id for row in self._batch_rows.values() if row.completed_at is None or row.id in self._reopened]
+        return [
+            row.id
+            for row in self._batch_rows.values()
+            if row.succeeded_at is None and (row.completed_at is None or row.id in self._reopened)
+        ]
 
     def _settle(self, batch_id: str, now: int) -> None:
         row = self._batch_rows[batch_id]

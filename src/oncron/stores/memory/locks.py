@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from oncron import _defaults as limits
-from oncron._model import Acquired, LimitRule, LockRecord, Take, Taken
+from oncron._model import Acquired, LimitKind, LimitRule, LockRecord, Take, Taken
 from oncron.stores import _limits
 from oncron.stores.memory.tables import Limiter, Tables, TakeRow
 
@@ -53,8 +53,9 @@ class Locks(Tables):
 
     def _forget_locks(self, now: int) -> None:
         """A token is never below the store's clock, so a name that was idle for long needs no memory of its last."""
+        before = now - limits.DAY
         for name, token in list(self._lock_tokens.items()):
-            if not self._holders.get(name) and token < now - limits.DAY:
+            if token < before and all(one.lease_until < before for one in self._holders.get(name, [])):
                 del self._lock_tokens[name]
                 self._holders.pop(name, None)
 
@@ -70,7 +71,7 @@ class Locks(Tables):
             verdict = self._judge(limiter, take.rule, take.cost, at)
             if verdict.granted:
                 until = _limits.remembered_until(take.rule, at, take.keep_for)
-                limiter.takes[take.nonce] = TakeRow(at, take.cost, until)
+                limiter.takes[take.nonce] = TakeRow(at, take.cost, until, verdict.empty_at)
                 limiter.empty_at = verdict.empty_at
             return Taken(granted=verdict.granted, now=at, used=verdict.used, retry_in=verdict.retry_in)
 
@@ -80,8 +81,11 @@ class Locks(Tables):
             row = None if found is None else found.takes.get(nonce)
             if found is None or row is None:
                 return None
-            found.takes[nonce] = row._replace(cost=cost)
-            found.empty_at += _limits.poured(found.rule, cost) - _limits.poured(found.rule, row.cost)
+            later = 0
+            if found.rule.kind is LimitKind.BUCKET:
+                later = _limits.settled(found.rule, row.empty_at, row.cost, cost, at)
+            found.takes[nonce] = row._replace(cost=cost, empty_at=row.empty_at + later)
+            found.empty_at += later
             return self._said(found, found.rule, at)
 
     async def taken(self, limiter: str, rule: LimitRule, *, now: int | None = None) -> Taken:

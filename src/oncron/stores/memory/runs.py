@@ -228,6 +228,7 @@ class Runs(Leases, Locks):
             row.id
             for row in self._batch_rows.values()
             if row.completed_at is not None and row.completed_at < before and row.id not in busy
+            if row.parent is None or row.parent not in self._batch_rows
         ][:limit]
         for batch_id in old:
             del self._batch_rows[batch_id]

@@ -43,6 +43,8 @@ class TakeRow(NamedTuple):
     cost: int
     until: int
     """It is remembered so long."""
+    empty_at: int
+    """When the bucket was to be empty after it."""
 
 
 @dataclass
