@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from oncron._context import RunContext, current_run
     from oncron._events import Event
     from oncron._lifecycle import GiveUp, RetryIn, Skip
+    from oncron._lock_key import job_lock_key
+    from oncron._locked_run import locked_run
     from oncron._run import Run
     from oncron._schedule import Schedule
     from oncron._task import Task
@@ -28,6 +30,8 @@ __all__ = [
     "current_run",
     "daily",
     "every",
+    "job_lock_key",
+    "locked_run",
     "monthly",
     "once",
     "weekly",
@@ -38,6 +42,8 @@ _HOMES = {
     "_context": ("RunContext", "current_run"),
     "_events": ("Event",),
     "_lifecycle": ("GiveUp", "RetryIn", "Skip"),
+    "_lock_key": ("job_lock_key",),
+    "_locked_run": ("locked_run",),
     "_run": ("Run",),
     "_schedule": ("Schedule",),
     "_task": ("Task",),
