@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapp
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Concatenate, Self, TypeVar, overload
+from typing import Any, Concatenate, Literal, Self, TypeVar, overload
 
 from typing_extensions import ParamSpec, Unpack
 
@@ -23,10 +23,11 @@ from oncron._desk import FrontDesk
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Settings as EngineSettings
 from oncron._events import Event
-from oncron._hosting import BackgroundLoop, in_sync, run_to_the_end
+from oncron._hosting import BackgroundLoop, in_sync, refuse_on_loop, run_to_the_end
 from oncron._life import Life
+from oncron._limiter import Limiter
 from oncron._listeners import Listeners, checked_pattern
-from oncron._model import sortable_version
+from oncron._model import checked_name, sortable_version
 from oncron._operations import Operations
 from oncron._registry import Declared, Registry
 from oncron._task import (
@@ -37,9 +38,9 @@ from oncron._task import (
     _AsyncTask,  # pyright: ignore[reportPrivateUsage]
     _SyncContextTask,  # pyright: ignore[reportPrivateUsage]
     _SyncTask,  # pyright: ignore[reportPrivateUsage]
-    refuse_on_loop,
 )
 from oncron.errors import DefinitionError, InvalidOption, InvalidTrigger
+from oncron.limits import Rule
 from oncron.stores.open import DEFAULT_URL, opener
 from oncron.triggers import Trigger, tzdata_version
 
@@ -78,6 +79,7 @@ class Oncron(Operations):
         lease_for: check.Duration = 15,
         listen_url: str | None = None,
         auto_migrate: bool = True,
+        max_running: int | None = None,
     ) -> None:
         url = store if store is not None else os.environ.get("ONCRON_STORE")
         if url is not None and not url.strip():  # pyright: ignore[reportUnnecessaryComparison]
@@ -96,6 +98,8 @@ class Oncron(Operations):
             release=release,
             tzdata=sortable_version(tzdata_version()),
             auto_migrate=check.truth(auto_migrate, "auto_migrate"),
+            queue_limits=self._registry.queue_limits,
+            fleet_limit=check.number(max_running, "max_running", least=1, none=True),
         )
         self._imports = _modules(imports)
         self._make_lifespan = lifespan
@@ -193,6 +197,47 @@ class Oncron(Operations):
         Raises InvalidTrigger, InvalidArguments, InvalidOption, DuplicateName, Stopped."""
         self._life.refuse_if_stopped("declare")
         self._declare(self._registry.define(name, trigger, task, dict(options)))
+
+    def queue(self, name: str, *, max_running: int | None = None, sequential: bool = False) -> None:
+        """Say how many runs of a queue the whole fleet executes at a time; `sequential` is one. Replicas should say
+        the same: each keeps to what its own code says.
+
+        Raises InvalidOption, DuplicateName for a queue that was declared before, Stopped."""
+        self._life.refuse_if_stopped("declare")
+        most = check.number(max_running, "max_running", least=1, none=True)
+        if check.truth(sequential, "sequential") and most not in (None, 1):
+            raise InvalidOption(f"queue {name!r}: sequential=True is max_running=1, not {most}; give one of them")
+        if not sequential and most is None:
+            raise InvalidOption(f"queue {name!r}: give max_running= or sequential=True; without, it needs no call")
+        self._registry.limit_queue(name, 1 if sequential else most)
+
+    def limiter(
+        self,
+        name: str,
+        rule: Rule,
+        *,
+        policy: Literal["raise", "wait", "skip"] = "raise",
+        wait_for: check.Duration = 5,
+    ) -> Limiter:
+        """A limit that the whole fleet keeps, by a rule of `oncron.limits`: `with`, `async with`, a decorator, a
+        task's `limiter=`. "raise" waits up to `wait_for` and raises LimitExceeded, "wait" waits as long as it
+        takes, "skip" never waits.
+
+        Raises InvalidOption, DuplicateName, Stopped."""
+        self._life.refuse_if_stopped("declare")
+        if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(
+                f"limiter {name!r}: {rule!r} is no rule; give one of oncron.limits, window(10, per=60) say"
+            )
+        made = Limiter(
+            self._desk,
+            checked_name(name, "limiter"),
+            rule,
+            policy=check.one_of(policy, "policy", ("raise", "wait", "skip")),
+            wait_for=check.span(wait_for, "wait_for"),
+        )
+        self._registry.add_limiter(made)
+        return made
 
     def use(self, middleware: Middleware, /) -> None:
         """Put middleware around every task of this app: inside of what was used before, outside of each task's own.

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
+from oncron.errors import DefinitionError
+
 log = logging.getLogger("oncron.engine")
 T = TypeVar("T")
 
@@ -157,3 +159,12 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def refuse_on_loop(what: str, instead: str) -> None:
+    """Raises DefinitionError on a thread whose event loop is running: waiting there would stop the loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise DefinitionError(f"{what} would block the event loop of this thread; write `{instead}`")

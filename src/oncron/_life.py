@@ -45,7 +45,10 @@ class Life:
         self._engine: Engine | None = None
         self._phase: Phase = "new"
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._begun: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._lifespan: Lifespan | None = None
+        self._entered = False
+        """Whether a start is past its lifespan, which nobody in it may wait for."""
         self._doing: asyncio.Future[None] | None = None
         """What starts or stops it; held here, as loops do not hold their tasks."""
         self.user_loop: asyncio.AbstractEventLoop | None = None
@@ -130,12 +133,29 @@ class Life:
             if self._phase in ("starting", "running", "stopping"):
                 raise AlreadyRunning(f"this app is {self._phase} in this process; stop it before starting it again")
             before, self._phase = self._phase, "starting"
+            self._entered = False
+            begun = self._begun = concurrent.futures.Future[None]()
+        try:
+            await self._start(before, scheduler=scheduler, worker=worker, lifespan=lifespan, state=state)
+        finally:
+            begun.set_result(None)
+
+    async def _start(
+        self,
+        before: Phase,
+        *,
+        scheduler: bool,
+        worker: bool,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None,
+        state: Callable[[Any], None],
+    ) -> None:
         self.user_loop = asyncio.get_running_loop()
         self._ended = concurrent.futures.Future()
         try:
             if lifespan is not None:
                 self._lifespan = Lifespan(lifespan)
                 state(await self._lifespan.enter())
+            self._entered = True
             start = self.engine.start(scheduler=scheduler, worker=worker, user_loop=self.user_loop)
             await self._to_the_end(start, then=self.engine.stop)
         except BaseException:
@@ -153,8 +173,10 @@ class Life:
                 self._phase, self.user_loop = before, None
 
     async def stop(self) -> None:
-        """Nothing happens unless running; a second call waits for the first. A cancelled one hurries the end and
-        waits for it."""
+        """Nothing happens unless it runs, or starts: then that is waited for first, as a run may call this before
+        `start` has returned. A second call waits for the first. A cancelled one hurries the end and waits for it."""
+        if self._phase == "starting" and self._entered:
+            await asyncio.wait({asyncio.wrap_future(self._begun)})
         with self._lock:
             first = self._phase == "running"
             if first:

@@ -16,7 +16,8 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 
 from oncron._engine.door import Door
 from oncron._engine.hold import Hold
-from oncron._task import refuse_on_loop
+from oncron._hosting import refuse_on_loop
+from oncron._model import Acquired
 from oncron.errors import DefinitionError, LeaseLost, Occupied
 
 T = TypeVar("T")
@@ -41,12 +42,14 @@ class LockDesk(Protocol):
 class _Held:
     """What a lock and a leadership have in common: at most one hold at a time."""
 
-    _kind = "lock"
-    _mend = "wait= waits for it"
-
-    def __init__(self, desk: LockDesk, name: str, *, lease_for: int, wait: int | None) -> None:
-        self._desk, self._lease_for, self._wait = desk, lease_for, wait
+    def __init__(
+        self, desk: LockDesk, name: str, *, lease_for: int, wait: int | None, slots: int = 1, shown: str = ""
+    ) -> None:
+        self._desk, self._lease_for, self._wait, self._slots = desk, lease_for, wait, slots
+        self._shown = shown or f"{type(self).__name__.lower()} {name!r}"
         self.name = name
+        self.retry_in = 0
+        """Not granted: microseconds until the lease of the holder that is nearest to its end has ended."""
         self._hold: Hold | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
@@ -56,7 +59,7 @@ class _Held:
         """Fencing token of this hold: greater than that of every earlier holder of the name. Raises DefinitionError
         when the block was never entered."""
         if self._hold is None or self._hold.token is None:
-            raise DefinitionError(f"{self._kind} {self.name!r} is not held; enter its block first")
+            raise DefinitionError(f"{self._shown} is not held; enter its block first")
         return self._hold.token
 
     @property
@@ -66,18 +69,17 @@ class _Held:
 
     def _new_hold(self) -> Hold:
         if self._hold is not None and self._hold.token is not None and not self._hold.is_over:
-            raise DefinitionError(
-                f"{self._kind} {self.name!r} is held by this very object; make another for each block"
-            )
-        self._hold = Hold(self.name, holder=self._desk.replica, lease_for=self._lease_for)
+            raise DefinitionError(f"{self._shown} is held by this very object; make another for each block")
+        self._hold = Hold(self.name, holder=self._desk.replica, lease_for=self._lease_for, slots=self._slots)
         self._cancelled = False
         return self._hold
 
-    def _occupied(self) -> Occupied:
-        return Occupied(f"{self._kind} {self.name!r} is held by somebody else; {self._mend}")
+    def _occupied(self, got: Acquired) -> Occupied:
+        self.retry_in = got.lease_until - got.now
+        return Occupied(f"{self._shown} is held by somebody else; wait= waits for it")
 
     def _lost_error(self) -> LeaseLost:
-        return LeaseLost(f"{self._kind} {self.name!r} was lost while it was used: somebody else may hold it now")
+        return LeaseLost(f"{self._shown} was lost while it was used: somebody else may hold it now")
 
     # --- async ----------------------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class _Held:
         hold = self._new_hold()
         got = await asyncio.wrap_future(self._desk.at_door(lambda door: hold.acquire(door, self._wait)))
         if got.token is None:
-            raise self._occupied()
+            raise self._occupied(got)
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
 
@@ -103,26 +105,20 @@ class _Held:
             self._cancelled = True
             self._task.cancel()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    async def _leave(self, error: BaseException | None) -> bool:
+        """Let go. Whether the lock was lost, and nothing else ended the block."""
         kept, released = self._let_go()
         task = asyncio.current_task() if self._cancelled and isinstance(error, asyncio.CancelledError) else None
         ours = task is not None and task.uncancel() <= 0
         await asyncio.wait({asyncio.wrap_future(released)}, timeout=_RELEASED_WITHIN_S)
-        if kept or not (ours or error is None):
-            return False
-        return self._ended_lost(error)
+        return not kept and (ours or error is None)
 
     def _let_go(self) -> tuple[bool, concurrent.futures.Future[None]]:
         """Whether it was still held, and the call that says so to the store: one that fails ends with the lease."""
         if self._hold is None:
-            raise DefinitionError(f"{self._kind} {self.name!r} is not held; enter its block first")
+            raise DefinitionError(f"{self._shown} is not held; enter its block first")
         kept = self._hold.end()
         return kept, self._desk.at_door(self._hold.release)
-
-    def _ended_lost(self, error: BaseException | None) -> bool:
-        raise self._lost_error() from error
 
 
 class Lock(_Held):
@@ -133,12 +129,19 @@ class Lock(_Held):
     LeaseLost as well.
     """
 
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if await self._leave(error):
+            raise self._lost_error() from error
+        return False
+
     def __enter__(self) -> Self:
         refuse_on_loop("with app.lock()", "async with app.lock(...)")
         hold = self._new_hold()
         got = self._desk.at_door(lambda door: hold.acquire(door, self._wait)).result()
         if got.token is None:
-            raise self._occupied()
+            raise self._occupied(got)
         return self
 
     def __exit__(
@@ -155,8 +158,7 @@ class Leadership(_Held):
     """An async context of the one leader of that name: waits until nobody else leads, and ends when leadership is
     lost. Then the block is cancelled at its next await, and what comes after it goes on, `lost` being true."""
 
-    _kind = "leadership"
-
-    def _ended_lost(self, error: BaseException | None) -> bool:
-        """The block has ended; that is all."""
-        return error is None or isinstance(error, asyncio.CancelledError)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return await self._leave(error)

@@ -30,6 +30,7 @@ from oncron._model import (
     checked_name,
     new_run_id,
 )
+from oncron._queue import Queue
 from oncron._registry import Registry
 from oncron._run import Run
 from oncron._schedule import Schedule, Stats, stats_of
@@ -194,6 +195,31 @@ class Operations:
         """The store at a glance."""
         return stats_of(await self._desk.ask(lambda store: store.stats()))
 
+    async def queues(self) -> list[Queue]:
+        """By name: those with open runs, and those that are paused."""
+        return [Queue(row) for row in await self._desk.ask(lambda store: store.queues())]
+
+    async def pause_queue(self, queue: str, *, note: str = "") -> Queue:
+        """Nobody in the fleet takes runs from this queue until it is resumed; what runs goes on, and more may be
+        enqueued. Raises NotFound for a queue that nobody names: no task, schedule, worker or open run."""
+        check.line(note, "note")
+        await self._refuse_unknown_queue(queue)
+        return Queue(await self._desk.ask(lambda store: store.set_queue(queue, paused=True, note=note)))
+
+    async def resume_queue(self, queue: str) -> Queue:
+        """Raises NotFound as `pause_queue` does."""
+        await self._refuse_unknown_queue(queue)
+        return Queue(await self._desk.change(lambda store: store.set_queue(queue, paused=False)))
+
+    async def _refuse_unknown_queue(self, queue: str) -> None:
+        name = check.queue_name(queue)
+        known = self._registry.queue_names()
+        if name not in known:
+            known |= await self._desk.ask(_queue_names)
+        if name not in known:
+            near = ", ".join(map(repr, sorted(known)[:20]))
+            raise NotFound(f"no queue {name!r}: no task, schedule, worker or open run names it; there are {near}")
+
     def lock(self, name: str, *, lease_for: check.Duration = 15, wait: check.Duration | None = 0) -> Lock:
         """One holder at a time in the whole fleet: `with` or `async with`. `wait=None` waits as long as it takes.
 
@@ -248,6 +274,13 @@ async def _fire(store: ReadableStore, name: str, run_id: str, reason: str) -> En
         reason=reason or None,
     )
     return (await store.enqueue([new]))[0]
+
+
+async def _queue_names(store: ReadableStore) -> set[str]:
+    """Of queues that have something to do with the store: paused once, with open runs, of schedules, of workers."""
+    found = {row.name for row in await store.queues()}
+    found |= {queue for worker in await store.workers() for queue in worker.queues or ()}
+    return found | {row.definition.queue for row in await store.schedules()}
 
 
 async def _schedule(store: ReadableStore, name: str) -> ScheduleRecord:

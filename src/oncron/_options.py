@@ -59,6 +59,9 @@ class TaskOptions(RunOptions, total=False):
     executor: Literal["auto", "thread", "process"]
     max_running: int | None
     middleware: Iterable[Callable[..., Any]]
+    limiter: Any
+    """A Limiter of `app.limiter()`, or None."""
+    every_after_end: Duration | None
     on_doubt: Literal["stop", "continue"]
 
 

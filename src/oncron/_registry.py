@@ -17,6 +17,7 @@ from oncron._chain import Layer, layer_of
 from oncron._clock import wall_us
 from oncron._engine.spec import TaskSpec
 from oncron._importable import refuse_unfound
+from oncron._limiter import Limiter
 from oncron._model import Definition, Missed, Overlap, checked_name, sortable_version
 from oncron._task import Settings, Task, TaskDesk, make_task, spec_of, unique_text
 from oncron.errors import DuplicateName, InvalidArguments, InvalidOption, InvalidTask, InvalidTrigger
@@ -46,20 +47,22 @@ class Registry:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.specs: dict[str, TaskSpec] = {}
         self.middleware: list[Layer] = []
+        self.queue_limits: dict[str, int] = {}
+        self.limiters: dict[str, Limiter] = {}
         self.schedules: dict[str, Declared] = {}
         self._places: dict[str, str] = {}
 
     @contextmanager
     def kept(self) -> Generator[None]:
         """What is declared meanwhile is forgotten afterwards."""
-        tables: list[dict[str, Any]] = [self.tasks, self.specs, self.schedules, self._places]
-        before = [dict(table) for table in tables]
+        before = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)}
         try:
             yield
         finally:
-            for table, rows in zip(tables, before, strict=True):
+            for name, value in before.items():
+                table: Any = getattr(self, name)
                 table.clear()
-                table.update(rows)
+                table.extend(value) if isinstance(value, list) else table.update(value)
 
     # --- tasks ------------------------------------------------------------------------
 
@@ -91,6 +94,32 @@ class Registry:
         self.middleware.append(layer_of(middleware))
         for name, task in self.tasks.copy().items():
             self.specs[name] = spec_of(task, desk)
+
+    def limit_queue(self, queue: Any, most: int) -> None:
+        name = check.queue_name(queue)
+        place = f"queue\n{name}"
+        if name in self.queue_limits:
+            raise DuplicateName(
+                f"queue {name!r} is declared at {_calling_place()} and at {self._places[place]}; once is enough"
+            )
+        self.queue_limits[name] = most
+        self._places[place] = _calling_place()
+
+    def add_limiter(self, limiter: Limiter) -> None:
+        place = f"limiter\n{limiter.name}"
+        if limiter.name in self.limiters:
+            raise DuplicateName(
+                f"limiter {limiter.name!r} is made at {_calling_place()} and at {self._places[place]}; "
+                "make it once and use it in both places, or give one of them another name"
+            )
+        self.limiters[limiter.name] = limiter
+        self._places[place] = _calling_place()
+
+    def queue_names(self) -> set[str]:
+        """That this process's code names."""
+        named = {task.settings.queue for task in self.tasks.copy().values()}
+        named |= {declared.definition.queue for declared in self.schedules.copy().values()}
+        return named | self.queue_limits.keys() | {self.task_defaults.queue}
 
     # --- schedules --------------------------------------------------------------------
 

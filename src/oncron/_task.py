@@ -17,23 +17,28 @@ from typing_extensions import ParamSpec, TypeVar, Unpack
 
 from oncron import _defaults as limits, _options as check
 from oncron._arguments import Parameters, by_name, is_async
-from oncron._chain import Layer, around_of, layers_of, managed, managers_of
+from oncron._chain import Layer, around_of, layer_of, layers_of, managed, managers_of
 from oncron._clock import delta_us
 from oncron._context import RunContext, within, within_async
-from oncron._engine.spec import Execution, TaskSpec
+from oncron._engine.spec import CHAIN_KEY, Execution, TaskSpec
+from oncron._hosting import refuse_on_loop
 from oncron._importable import target_of
 from oncron._json import dumps, type_name
 from oncron._lifecycle import Backoff, GiveUp, cut, default_backoff, said
+from oncron._limiter import Limiter, checked_limiter, gate_of
 from oncron._model import EnqueueResult, NewRun, new_run_id
 from oncron._run import Desk, Run
 from oncron._transaction import EffectsDesk
 from oncron.backoff import Backoff as Rule
-from oncron.errors import DefinitionError, InvalidArguments, InvalidOption
+from oncron.errors import InvalidArguments, InvalidOption, InvalidTask
 
 log = logging.getLogger("oncron.task")
 
 P = ParamSpec("P")
 R = TypeVar("R", default=Any)
+
+_CHAIN = CHAIN_KEY.removeprefix("\n")
+"""As a task's unique key."""
 
 
 class TaskDesk(Desk, EffectsDesk, Protocol):
@@ -74,6 +79,8 @@ class Settings:
     max_running: int | None = None
     on_doubt: Literal["stop", "continue"] = "stop"
     middleware: tuple[Layer, ...] = ()
+    limiter: Limiter | None = None
+    every_after_end: int | None = None
 
     def merged(self, options: Mapping[str, Any]) -> Settings:
         """With these options instead. Raises InvalidOption."""
@@ -109,6 +116,8 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "max_running": lambda value: check.number(value, "max_running", least=1, none=True),
     "on_doubt": lambda value: check.one_of(value, "on_doubt", ("stop", "continue")),
     "middleware": layers_of,
+    "limiter": checked_limiter,
+    "every_after_end": lambda value: check.duration(value, "every_after_end", least=1000, none=True),
 }
 
 
@@ -187,8 +196,17 @@ class Task(Generic[P, R]):
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """The middleware around it, outermost first: the app's, then its own."""
-        return (*self._desk.middleware, *self.settings.middleware)
+        """What is around it, outermost first: its limiter, the app's middleware, its own."""
+        limiter = self.settings.limiter
+        gate = () if limiter is None else (layer_of(gate_of(limiter)),)
+        return (*gate, *self._desk.middleware, *self.settings.middleware)
+
+    def chained(self) -> NewRun:
+        """The run that follows each end of a task with `every_after_end`: one open run, by its unique key, so that
+        neither replicas nor restarts make a second chain."""
+        chain = replace(self.settings, unique=_CHAIN)
+        after = Timing(delay=self.settings.every_after_end or 0)
+        return new_run(self.name, self.parameters.encode({}), chain, after, {})
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """A run with these arguments, in the store when this returns. If an open run has its unique key,
@@ -317,6 +335,11 @@ def make_task(
 ) -> Task[..., Any]:
     """The task of a function. Raises InvalidTask with the mend."""
     parameters = Parameters(fn, name, scope)
+    if settings.every_after_end is not None and (missing := parameters.missing({})):
+        raise InvalidTask(
+            f"task {name!r}: every_after_end= runs it without arguments, and it needs "
+            f"{', '.join(map(repr, missing))}; give them defaults"
+        )
     if settings.executor == "process":
         target_of(fn, name)
     if is_async(fn):
@@ -367,6 +390,7 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
         on_doubt=settings.on_doubt,
         target=target,
         around=around_of(task.layers, is_async=on_loop),
+        chained=None if settings.every_after_end is None else task.chained,
         managers=len(managers),
     )
 
@@ -395,12 +419,3 @@ def _shown(result: Any) -> str:
     except BaseException as error:  # noqa: BLE001 - as above
         text = f"<{type_name(type(result))} whose repr failed: {type(error).__name__}>"
     return cut(text.encode("utf-8", "replace").decode(), 2000)
-
-
-def refuse_on_loop(what: str, instead: str) -> None:
-    """Raises DefinitionError on a thread whose event loop is running: waiting there would stop the loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise DefinitionError(f"{what} would block the event loop of this thread; write `{instead}`")

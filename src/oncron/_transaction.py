@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -13,9 +12,11 @@ from contextlib import (
 from types import TracebackType
 from typing import Any, Generic, Protocol
 
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from oncron._engine.spec import Execution
+from oncron._hosting import refuse_on_loop
 from oncron._lifecycle import succeeded, with_reports
 from oncron._model import Outcome
 from oncron._store import Transactions
@@ -55,7 +56,7 @@ class Transaction(Generic[C]):
 
     def __enter__(self) -> C:
         if self._connection is None:
-            _refuse_on_loop()
+            refuse_on_loop("`with ctx.transaction()`", "async with ctx.transaction()")
         self._begin()
         block = self._own() if self._connection is None else self._callers(self._connection)
         connection = block.__enter__()
@@ -141,6 +142,8 @@ class Transaction(Generic[C]):
                 checkpoint=execution.checkpoint,
                 enqueue=execution.outbox,
             )
+            if (then := execution.follower) is not None:
+                outcome = replace(outcome, then=then)
         try:
             yield outcome
         except BaseException:
@@ -152,16 +155,6 @@ class Transaction(Generic[C]):
         with self._execution.lock:
             self._execution.transaction = "ended"
         self._desk.look_around()
-
-
-def _refuse_on_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise DefinitionError(
-        "`with ctx.transaction()` would block the event loop of this thread; write `async with ctx.transaction()`"
-    )
 
 
 def refuse_after(execution: Execution, what: str) -> None:

@@ -1,5 +1,5 @@
-"""Middleware that comes with oncron: `log()`, `timeout()`, `retry()`, `report()`. For `app.use()`, or one task's
-`middleware=[...]`."""
+"""Middleware that comes with oncron: `log()`, `timeout()`, `retry()`, `limit()`, `report()`. For `app.use()`, or for
+one task's `middleware=[...]`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from oncron._chain import CallNext, Middleware
 from oncron._clock import SECOND, boot_us, sleep_us
 from oncron._context import RunContext
 from oncron._hosting import in_thread
-from oncron._lifecycle import GiveUp, RetryIn, Skip
+from oncron._lifecycle import GiveUp, Interrupted, RetryIn, Skip
+from oncron._limiter import Limiter, gate_of
 from oncron.backoff import Backoff, exponential
 from oncron.errors import InvalidOption, LeaseLost
 
-__all__ = ["CallNext", "Middleware", "log", "report", "retry", "timeout"]
+__all__ = ["CallNext", "Middleware", "limit", "log", "report", "retry", "timeout"]
 
 logger = logging.getLogger("oncron.middleware")
 
 Around = Callable[[RunContext[Any], CallNext], Awaitable[Any]]
 Report = Callable[[BaseException, RunContext[Any]], Any]
 
-_CONTROL = (Skip, RetryIn)
+_CONTROL = (Skip, RetryIn, Interrupted)
 
 
 def log(level: int = logging.INFO, *, args: bool = False) -> Around:
@@ -109,6 +110,15 @@ def report(hook: Report, /, *, every_attempt: bool = False) -> Around:
             raise
 
     return report_middleware
+
+
+def limit(limiter: Limiter, /, *, reschedule: bool = True) -> Around:
+    """Asks the limiter before what is inside: a run that is refused is given back until it fits, no attempt spent.
+    With `reschedule=False` it fails with LimitExceeded and is retried as after any error. As the task's option
+    `limiter`, which comes first of all."""
+    if not isinstance(limiter, Limiter):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOption(f"limit({limiter!r}): give what app.limiter(name, rule) answered")
+    return gate_of(limiter, reschedule=check.truth(reschedule, "reschedule"))  # type: ignore[return-value]
 
 
 async def _tell(hook: Report, error: BaseException, ctx: RunContext[Any]) -> None:

@@ -44,8 +44,10 @@ class Janitor:
         due: Callable[[], None],
         look_again: Callable[[], None],
         declare_again: Callable[[], None],
+        run_ended: Callable[[str | None], None],
         say: Say,
     ) -> None:
+        self._run_ended = run_ended
         self._door, self._settings, self._definitions = door, settings, definitions
         self._due, self._look_again, self._declare_again, self._say = due, look_again, declare_again, say
         self._expired = asyncio.Event()
@@ -85,6 +87,8 @@ class Janitor:
 
     def _tell(self, reaped: Reaped) -> None:
         for run in reaped.runs:
+            if not run.state.is_open:
+                self._run_ended(run.batch)
             if run.state is RunState.PENDING:
                 self._say("run.retried", schedule=run.schedule, run=run.id, reason="its worker died")
             else:

@@ -15,6 +15,7 @@ from oncron._clock import boot_us, sleep_us, wait_us, wall_us
 from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.executor import Executor
+from oncron._engine.followers import Followers
 from oncron._engine.janitor import Janitor
 from oncron._engine.keeper import Keeper
 from oncron._engine.scheduler import Scheduler
@@ -34,6 +35,8 @@ _HINT_GAP = 20_000
 _CLEAN_UP_WITHIN = 700_000
 """How long tasks that were cancelled at the end of a stop may take to clean up: a process that was told
 to leave is gone within a second of its limit."""
+_TOLD_TASKS = 500
+"""With more tasks than this a worker does not tell which it has: it would with each heartbeat."""
 _LEAVE_WITHIN = 5 * limits.SECOND
 """How long a stopping replica tries to write its last outcomes to a store that does not answer."""
 
@@ -69,6 +72,7 @@ class Replica:
         self._hurried = asyncio.Event()
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._executor = Executor(user_loop, say)
+        self._followers = Followers(door, tasks, due=self._left_due)
         self.worker = Worker(
             door,
             worker_id,
@@ -77,6 +81,7 @@ class Replica:
             self._executor,
             trust=self._trust,
             tell_others=self.tell_others,
+            run_ended=self._followers.run_ended,
             say=say,
         )
         self._keeper = Keeper(
@@ -104,6 +109,7 @@ class Replica:
             due=lambda: self.worker.due_at(0),
             look_again=self._scheduler.look_again,
             declare_again=self.declare_again,
+            run_ended=self._followers.run_ended,
             say=say,
         )
 
@@ -117,6 +123,8 @@ class Replica:
             release=self._settings.release,
             tzdata=self._settings.tzdata,
             roles=tuple(roles),
+            tasks=tuple(self._tasks) if self._runs_worker and len(self._tasks) <= _TOLD_TASKS else (),
+            queues=self._queue_names() if self._runs_worker else None,
         )
 
     def _trust(self, sent: int, lease_left: int) -> bool:
@@ -136,6 +144,9 @@ class Replica:
         if self._runs_worker:
             self._executor.warm(self._tasks.values())
             self._spawn("claim", self.worker.claim_loop)
+            if hasattr(self._door.store, "settle_batches"):  # until every store has batches
+                self._spawn("follow", self._followers.look_loop)
+        self._spawn("settle", self._followers.settle_loop)
         if self._runs_scheduler:
             self._spawn("scheduler", self._scheduler.run)
             self._spawn("audit", self._janitor.audit_loop)
@@ -282,7 +293,7 @@ class Replica:
         # A fire or claim on its way may already have leased runs to this worker: its answer is waited for,
         # so that they are given back now instead of when the lease expires.
         await self._until(self.worker.answered, limits.CALL_DEADLINE)
-        await self._end("scheduler", "claim", "audit", "declare", "reap", "prune", "dormancy", "revive")
+        await self._end("scheduler", "claim", "audit", "declare", "reap", "prune", "dormancy", "revive", "follow")
         await self._until(self.worker.quiet, self._settings.stop_within)
         if self.worker.executions:
             self.worker.stop_all()

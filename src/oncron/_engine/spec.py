@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from oncron import _defaults as limits
@@ -15,6 +16,10 @@ from oncron._lifecycle import Backoff, default_backoff
 from oncron._model import NewRun, Report, RunRecord
 
 StopReason = Literal["timeout", "cancelled", "stopped", "lease lost", "doubt"]
+
+
+CHAIN_KEY = "\n\nevery_after_end"
+"""What the unique key of the runs that follow one another ends with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +36,9 @@ class Settings:
     release: int | None = None
     tzdata: str = ""
     auto_migrate: bool = True
+    queue_limits: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Runs of a queue that the fleet executes at most; read anew for each claim."""
+    fleet_limit: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +64,8 @@ class TaskSpec:
     on_doubt: Literal["stop", "continue"] = "stop"
     target: Target | None = None
     around: Around | None = None
+    chained: Callable[[], NewRun] | None = None
+    """Makes the run that is to follow the end of one that it made (`every_after_end`)."""
     managers: int = 0
     """How many context managers the function is called in where it runs, if that is not the user's loop."""
 
@@ -111,11 +121,18 @@ class Execution:
     outbox: list[NewRun] = field(default_factory=list[NewRun])
     outbox_bytes: int = 0
     """The size of its arguments."""
+    chained: Callable[[], NewRun] | None = None
+    """Makes the run that is to follow the end of this one."""
     transaction: Literal["open", "ending", "ended"] | None = None
     """How far the task's `ctx.transaction()` is: once it is ending, the run's end may be on record. None: not used."""
 
     def __post_init__(self) -> None:
         self.time_limit = self.run.timeout
+
+    @cached_property
+    def follower(self) -> NewRun | None:
+        """What comes after this run: the same however often its end is written (G7)."""
+        return None if self.chained is None else self.chained()
 
     @property
     def may_have_ended(self) -> bool:

@@ -13,11 +13,13 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from oncron import _defaults as limits
 from oncron._clock import boot_us, sleep_us, wait_us
 from oncron._engine.door import Door, is_for_the_operator
 from oncron._engine.executor import Executor
-from oncron._engine.spec import Execution, Settings, TaskSpec
+from oncron._engine.spec import CHAIN_KEY, Execution, Settings, TaskSpec
 from oncron._events import Say
 from oncron._lifecycle import error_text, judge, released
 from oncron._model import (
@@ -78,10 +80,12 @@ class Worker:
         *,
         trust: Callable[[int, int], bool],
         tell_others: Callable[[], None],
+        run_ended: Callable[[str | None], None],
         say: Say,
     ) -> None:
         self._door, self._me, self._settings, self._tasks = door, me, settings, tasks
         self._executor, self._trust, self._tell_others, self._say = executor, trust, tell_others, say
+        self._run_ended = run_ended
         self._running: dict[str, asyncio.Task[None]] = {}
         self.executions: dict[str, Execution] = {}
         """By run id: everything this worker holds."""
@@ -140,6 +144,8 @@ class Worker:
             tasks=tuple(spec.name for spec in tasks),
             queues=self._queue_order(),
             max_running=tuple((spec.name, spec.max_running) for spec in tasks if spec.max_running is not None),
+            queue_limits=tuple(self._settings.queue_limits.items()),
+            fleet_limit=self._settings.fleet_limit,
         )
 
     def _claimable(self) -> list[TaskSpec]:
@@ -199,6 +205,8 @@ class Worker:
         if held is not None:
             held.ask_to_stop("lease lost")
         spec = self._tasks.get(run.task)
+        if spec is not None and run.unique is not None and run.unique.endswith(CHAIN_KEY):
+            execution.chained = spec.chained
         self.executions[run.id] = execution
         self.moved.set()
         self.quiet.clear()
@@ -232,6 +240,9 @@ class Worker:
             self._record(outcome)
 
     def _record(self, outcome: Outcome) -> None:
+        execution = self.executions.get(outcome.run_id)
+        if execution is not None and outcome.then is None and (then := execution.follower) is not None:
+            outcome = replace(outcome, then=then)
         self._outcomes[outcome.run_id, outcome.token] = outcome
         self._flush.set()
 
@@ -446,26 +457,29 @@ class Worker:
             if result is not None:
                 # Who was told of the places that a repeated end has freed is unknown.
                 repeated = result.status is FinishStatus.REPEATED
-                freed = freed or result.freed or repeated or self._is_limited(execution.run.task)
+                freed = freed or result.freed or repeated or self._is_limited(execution.run)
                 self._tell(execution, outcome, result)
+                if not result.state.is_open:
+                    self._run_ended(execution.run.batch)
                 self.due_at(result.due_at if result.state is RunState.PENDING else None)
         if freed:
             self.due_at(0)
-        if any(outcome.enqueue for outcome in batch) or (freed and not self.free):
+        if any(outcome.enqueue or outcome.then for outcome in batch) or (freed and not self.free):
             self.due_at(0)
             self._tell_others()
 
-    def _is_limited(self, task: str) -> bool:
-        """Whether each end of a run may let another one of the task begin (`max_running`)."""
-        spec = self._tasks.get(task)
-        return spec is not None and spec.max_running is not None
+    def _is_limited(self, run: RunRecord) -> bool:
+        """Whether each end of such a run may let another one begin: of its task, its queue, or any."""
+        spec, settings = self._tasks.get(run.task), self._settings
+        by_task = spec is not None and spec.max_running is not None
+        return by_task or run.queue in settings.queue_limits or settings.fleet_limit is not None
 
     def _tell(self, execution: Execution, outcome: Outcome, result: FinishResult) -> None:
         run = execution.run
         if result.status is FinishStatus.LEASE_LOST:
             self._say("lease.lost", schedule=run.schedule, run=run.id)
         elif result.state is RunState.PENDING:
-            name = "run.retried" if outcome.kind is OutcomeKind.RETRY else "run.released"
+            name = "run.retried" if _is_again(outcome) else "run.released"
             self._say(name, schedule=run.schedule, run=run.id, reason=outcome.reason)
         elif name := _EVENTS.get(result.state):
             self._say(name, schedule=run.schedule, run=run.id, reason=outcome.reason)
@@ -474,10 +488,10 @@ class Worker:
     def _log_end(self, run: RunRecord, outcome: Outcome, result: FinishResult) -> None:
         """With the task's name, which events do not carry."""
         bad = result.state in (RunState.FAILED, RunState.LOST)
-        again = result.state is RunState.PENDING and outcome.kind is OutcomeKind.RETRY
+        again = result.state is RunState.PENDING and _is_again(outcome)
         name = "run.retried" if again else f"run.{result.state}"
         log.log(
-            logging.WARNING if bad or again else logging.DEBUG,
+            logging.WARNING if bad or (again and outcome.spend_attempt) else logging.DEBUG,
             "%s task=%r schedule=%r run=%r attempt=%d reason=%r",
             name,
             run.task,
@@ -513,6 +527,11 @@ class Worker:
     @property
     def unfinished(self) -> list[RunRecord]:
         return [execution.run for execution in self.executions.values()]
+
+
+def _is_again(outcome: Outcome) -> bool:
+    """Whether it is a retry after an error: one that was interrupted and got further has none."""
+    return outcome.kind is OutcomeKind.RETRY and outcome.error is not None
 
 
 def _unwritable(outcome: Outcome, error: Exception) -> Outcome:

@@ -365,7 +365,6 @@ def test_an_unknown_zone_is_refused_with_the_nearest(app: Oncron) -> None:
         ({"unique": 3}, "unique=3"),
         ({"unique": ""}, "empty key"),
         ({"on_doubt": "panic"}, "'stop', 'continue'"),
-        ({"limiter": None}, "unknown option 'limiter'"),
     ],
 )
 def test_a_task_option_it_cannot_have_is_refused(app: Oncron, options: dict[str, Any], says: str) -> None:
