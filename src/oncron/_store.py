@@ -324,7 +324,8 @@ class Locks(Protocol):
 
         window and sliding count costs; a sliding take exactly `per` ago counts no more. A bucket keeps the
         instant `empty_at` at which it will be empty: a take moves max(empty_at, now) by ceil(cost x per /
-        amount), and fits if that is at most now + per (the generic cell rate algorithm, ITU-T I.371)."""
+        amount), and fits if that is at most now + per, and what all that rounding makes of it: min(amount,
+        ceil(per / amount)) - 1, or 0 if amount divides per (the generic cell rate algorithm, ITU-T I.371)."""
         ...
 
     async def settle(self, limiter: str, nonce: str, cost: int, *, now: int | None = None) -> Taken | None:

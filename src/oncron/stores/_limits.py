@@ -46,12 +46,18 @@ def remembered_until(rule: LimitRule, at: int, keep_for: int) -> int:
 
 def drained(rule: LimitRule, empty_at: int, now: int) -> int:
     """The bucket's level now, rounded up."""
-    return -(-max(0, empty_at - now) * rule.amount // rule.per)
+    return -(-max(0, empty_at - now - rounded(rule)) * rule.amount // rule.per)
 
 
 def poured(rule: LimitRule, cost: int) -> int:
     """How much later the bucket is empty for a take of that cost: rounded up, so that it never holds too much."""
     return -(-cost * rule.per // rule.amount)
+
+
+def rounded(rule: LimitRule) -> int:
+    """How much later than its amount takes a full bucket may be empty, because each take was rounded up: else
+    ten seconds for three would have room for two. Less than a cost of 1 takes, so that no more fits."""
+    return min(rule.amount, poured(rule, 1)) - 1 if rule.per % rule.amount else 0
 
 
 def settled(rule: LimitRule, take_empty_at: int, cost: int, true_cost: int, now: int) -> int:
@@ -63,9 +69,10 @@ def settled(rule: LimitRule, take_empty_at: int, cost: int, true_cost: int, now:
 
 def _pour(rule: LimitRule, empty_at: int, cost: int, now: int) -> Verdict:
     after = max(empty_at, now) + poured(rule, cost)
-    if after <= now + rule.per:
+    too_late = after - now - rule.per - rounded(rule)
+    if too_late <= 0:
         return Verdict(True, drained(rule, after, now), 0, after)
-    return Verdict(False, drained(rule, empty_at, now), after - now - rule.per, empty_at)
+    return Verdict(False, drained(rule, empty_at, now), too_late, empty_at)
 
 
 def _until_it_fits(rule: LimitRule, counted: list[tuple[int, int]], too_much: int, now: int) -> int:
