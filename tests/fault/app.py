@@ -8,6 +8,8 @@ FAULT_STOP       stop_within, seconds
 FAULT_FAST       number of schedules every 200 ms (async tasks)
 FAULT_SECOND     number of schedules every second (tasks in threads)
 FAULT_WORK       least and most milliseconds that a task takes
+FAULT_RETRIES    retries of the schedules: another number is another definition with the same ticks
+FAULT_RELEASE    release of this replica's code; none if empty
 """
 
 from __future__ import annotations
@@ -17,17 +19,21 @@ import os
 import random
 import time
 
-from oncron import Oncron, RunContext, backoff, every
+from oncron import Oncron, RunContext, Task, backoff, every
 from oncron.cli import ledger
+from oncron.triggers import Trigger
 
 _worker = f"{os.environ['FAULT_WORKER']}:{os.getpid()}"
 _least, _most = (int(part) / 1000 for part in os.environ.get("FAULT_WORK", "20 200").split())
+_retries = int(os.environ.get("FAULT_RETRIES", "1000"))
+_release = os.environ.get("FAULT_RELEASE", "")
 _file = os.open(os.environ["FAULT_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
 app = Oncron(
     lease_for=float(os.environ.get("FAULT_LEASE", "3")),
     stop_within=float(os.environ.get("FAULT_STOP", "10")),
     concurrency=20,
+    release=int(_release) if _release else None,
 )
 
 
@@ -44,7 +50,13 @@ def mark(ctx: RunContext, what: str) -> None:
         worker=_worker,
         at=time.time_ns() // 1000,
     )
-    os.write(_file, ledger.write(line))
+    while True:
+        try:
+            os.write(_file, ledger.write(line))
+        except OSError:
+            time.sleep(0.05)  # under a quota the ledger is too long as well: what happened is told later
+        else:
+            return
 
 
 @app.task(retries=1000, backoff=backoff.fixed(0.1))
@@ -75,9 +87,12 @@ def nap_in_thread(ctx: RunContext, seconds: float) -> None:
     mark(ctx, "end")
 
 
+def declare(name: str, trigger: Trigger, task: Task[..., None], retries: int = _retries) -> None:
+    """A schedule whose every tick has to run, whatever happens."""
+    app.add_schedule(name, trigger, task, overlap="allow", missed="all", missed_limit=10_000, retries=retries)
+
+
 for number in range(int(os.environ.get("FAULT_FAST", "2"))):
-    app.add_schedule(f"fast-{number}", every(seconds=0.2), work, overlap="allow", missed="all", missed_limit=10_000)
+    declare(f"fast-{number}", every(seconds=0.2), work)
 for number in range(int(os.environ.get("FAULT_SECOND", "1"))):
-    app.add_schedule(
-        f"second-{number}", every(seconds=1), work_in_thread, overlap="allow", missed="all", missed_limit=10_000
-    )
+    declare(f"second-{number}", every(seconds=1), work_in_thread)

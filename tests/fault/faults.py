@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.fault.disk import Fillable
 from tests.fault.fleet import Fleet
 from tests.servers import PostgresServer, StopMode
 
@@ -63,6 +64,26 @@ def restart_skewed(offset: float) -> Fault:
         replica.start()
 
     return restart
+
+
+def deploy(fleet: Fleet, chance: random.Random) -> None:
+    """A rolling restart of everybody with schedules that were changed: other retries, the same ticks."""
+    fleet.load.release = (fleet.load.release or 0) + 1
+    fleet.load.retries += 1
+    for replica in fleet.replicas:
+        fleet.terminate(replica)
+        replica.start()
+        time.sleep(chance.uniform(0, 0.2))
+
+
+def fill_disk(disk: Fillable) -> Fault:
+    """The disk of the store is full for one to three seconds."""
+
+    def fill(fleet: Fleet, chance: random.Random) -> None:
+        with fleet.disturbing("disk full", echo=1 + fleet.load.lease), disk.full(fleet):
+            time.sleep(chance.uniform(1, 3))
+
+    return fill
 
 
 def end_sessions(server: PostgresServer) -> Fault:

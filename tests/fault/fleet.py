@@ -19,10 +19,12 @@ from oncron._model import RunFilter, RunRecord, RunState
 from oncron._store import ReadableStore
 from oncron.cli.ledger import Line, open_runs, read
 from oncron.stores.open import opener
-from tests.fault.oracle import EVERYBODY, Disturbance, Evidence, Findings, Promise, examine
+from tests.fault.oracle import EVERYBODY, Disturbance, Evidence, Findings, Promise, Promised, examine
 
 REPOSITORY = Path(__file__).parents[2]
 T = TypeVar("T")
+Promises = Callable[[Mapping[str, int]], Mapping[str, Promised]]
+"""From each schedule's last instant before it was paused to what was promised of it."""
 
 
 def machine_us() -> int:
@@ -38,6 +40,8 @@ class Load:
     work: str = "20 200"
     lease: float = 3
     stop: float = 10
+    retries: int = 1000
+    release: int | None = None
     mutant: str | None = None
     """What is broken on purpose: a name in mutants.py."""
 
@@ -52,6 +56,8 @@ class Load:
             "FAULT_WORK": self.work,
             "FAULT_LEASE": str(self.lease),
             "FAULT_STOP": str(self.stop),
+            "FAULT_RETRIES": str(self.retries),
+            "FAULT_RELEASE": "" if self.release is None else str(self.release),
             "FAULT_MUTANT": self.mutant or "",
         }
 
@@ -62,6 +68,8 @@ class Replica:
     def __init__(self, fleet: Fleet, name: str, offset: float) -> None:
         self.fleet, self.name, self.offset = fleet, name, offset
         self.log = fleet.home / f"{name}.log"
+        self.code = REPOSITORY
+        """The tree that it runs: another release's, perhaps."""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -86,6 +94,8 @@ class Replica:
     def start(self) -> None:
         assert not self.alive
         environment = {**os.environ, **self.fleet.load.environment()}
+        if self.code != REPOSITORY:
+            environment["PYTHONPATH"] = str(self.code / "src")
         environment |= {
             "ONCRON_STORE": self.fleet.url,
             "ONCRON_CLOCK_OFFSET": str(self.offset),
@@ -96,7 +106,7 @@ class Replica:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "oncron", "run", self.fleet.load.target],
-                cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self.code, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     def signal(self, number: signal.Signals) -> None:
@@ -132,7 +142,7 @@ class Fleet:
         try:
             for replica in self.replicas:
                 replica.start()
-            if self.load.fast or self.load.second:
+            if self.replicas and (self.load.fast or self.load.second):
                 self.until(lambda: bool(self.lines()), within, "the first run")
             yield self
         finally:
@@ -238,9 +248,13 @@ class Fleet:
 
     # --- the end ----------------------------------------------------------------------
 
-    def settle(self, within: float = 60, *, patient: bool = True) -> Findings:
+    def settle(self, within: float = 60, *, patient: bool = True, promises: Promises | None = None) -> Findings:
         """Pause every schedule, let everything end, stop the replicas, and judge. `patient=False` judges
-        what there is when the time is up."""
+        what there is when the time is up; `promises` tells what was promised, asked after the pause."""
+        return examine(self.end(within, patient=patient, promises=promises))
+
+    def end(self, within: float = 60, *, patient: bool = True, promises: Promises | None = None) -> Evidence:
+        """The same, to be judged by the caller."""
         names = self._pause()
         try:
             self.until(lambda: not self._open(), within, "the open runs to end", every=0.2)
@@ -250,7 +264,7 @@ class Fleet:
         for replica in self.replicas:
             if replica.alive:
                 self.terminate(replica)
-        return examine(self._evidence(names))
+        return self._evidence((promises or self._steady)(names))
 
     def _pause(self) -> Mapping[str, int]:
         """Until when each schedule's ticks were promised: the instant before it was paused."""
@@ -268,9 +282,10 @@ class Fleet:
         runs = self.store(lambda store: store.stats()).runs
         return runs.get("pending", 0) + runs.get("running", 0)
 
-    def _evidence(self, promised: Mapping[str, int]) -> Evidence:
+    def _steady(self, promised: Mapping[str, int]) -> Mapping[str, Promise]:
+        """Of schedules that were what they are from the first declaration on."""
         rows = self.store(lambda store: store.schedules(list(promised)))
-        promises = {
+        return {
             row.name: Promise(
                 every=200_000 if row.name.startswith("fast") else 1_000_000,
                 after=row.created_at,
@@ -278,6 +293,8 @@ class Fleet:
             )
             for row in rows
         }
+
+    def _evidence(self, promises: Mapping[str, Promised]) -> Evidence:
         gaps = [gap for name in promises for gap in self.store(lambda store, name=name: store.gaps(name, limit=10_000))]
         # A pause owes nothing: its own record is none of a missed tick.
         gaps = [gap for gap in gaps if gap.last <= promises[gap.schedule].until]

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 from oncron import _plan
-from oncron._engine import door, shards
+from oncron._engine import door, registrar, shards
 from oncron._model import Reaped, new_run_id
 from oncron.stores.sqlite import _fire, _reads, _workers
 from tests.fault.app import app
@@ -76,6 +76,15 @@ def fired_early() -> None:
     door.StoreClock.heard, _fire.fire = ahead, unchecked
 
 
+def owed_dropped() -> None:
+    """A changed trigger moves the cursor past ticks that the old one owes."""
+
+    async def nothing(store, row, now):
+        return False
+
+    registrar._settle = nothing
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "none": everybody_is_first,
     "compare-and-set dropped": compare_and_set_dropped,
@@ -83,6 +92,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "never reaped": never_reaped,
     "living reaped": living_reaped,
     "fired early": fired_early,
+    "owed ticks dropped by a change": owed_dropped,
 }
 
 __all__ = ["app"]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Protocol
 
 from oncron._model import Gap, RunRecord, RunState, tick_run_id
 from oncron.cli.ledger import Line, percentile_ms
@@ -30,6 +31,21 @@ class Disturbance:
         return self.worker in (worker, EVERYBODY) and self.began <= ended and began <= self.ended
 
 
+class Promised(Protocol):
+    """What a schedule owes."""
+
+    @property
+    def until(self) -> int: ...
+
+    def ticks(self) -> Iterable[int]:
+        """Those that have to run."""
+        ...
+
+    def allows(self, tick: int) -> bool:
+        """Whether it may have run."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Promise:
     """A schedule's ticks: the multiples of `every`. Those in (after, until] were promised; a few more may
@@ -42,11 +58,33 @@ class Promise:
     def ticks(self) -> range:
         return range((self.after // self.every + 1) * self.every, self.until + 1, self.every)
 
+    def allows(self, tick: int) -> bool:
+        return tick % self.every == 0 and tick > self.after - self.every
+
+
+@dataclass(frozen=True)
+class Lives:
+    """A schedule that was changed: the ticks of each definition while it held, and no others. Of the first one
+    a tick more may have run, before the row says that it was made."""
+
+    parts: Sequence[Promise]
+
+    @property
+    def until(self) -> int:
+        return self.parts[-1].until
+
+    def ticks(self) -> list[int]:
+        return sorted(tick for part in self.parts for tick in part.ticks())
+
+    def allows(self, tick: int) -> bool:
+        first = self.parts[0]
+        return (tick <= first.after and first.allows(tick)) or any(tick in part.ticks() for part in self.parts)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     lines: Sequence[Line]
-    promises: Mapping[str, Promise]
+    promises: Mapping[str, Promised]
     runs: Sequence[RunRecord] = ()
     """Every run on record of those schedules."""
     gaps: Sequence[Gap] = ()
@@ -75,6 +113,12 @@ class Findings:
     """Second ends with an excuse, by the fault that is it: it came after the task's last line and before
     the store had heard of it. At least once, as promised."""
     lateness_us: list[int] = field(default_factory=list)
+    """First start minus tick, where a fault was near: less than a lease before the tick, or until the start."""
+    calm_lateness_us: list[int] = field(default_factory=list)
+    """The same where none was."""
+    takeover_us: list[int] = field(default_factory=list)
+    """From the SIGKILL of a worker to the next start of a run that it held, if nothing else happened to it."""
+    lease_us: int = 0
 
     @property
     def all(self) -> list[str]:
@@ -82,11 +126,14 @@ class Findings:
 
     def summary(self) -> str:
         repeated = f"{self.repeated_ends.total()} {dict(self.repeated_ends) or ''}"
-        late = f"p50 {percentile_ms(self.lateness_us, 50)} ms, p99 {percentile_ms(self.lateness_us, 99)} ms"
+        calm, late = _spread(self.calm_lateness_us, 50, 99), _spread(self.lateness_us, 50, 99)
+        after_kill = _spread(self.takeover_us, 50, 90, 99, 100)
         return (
             f"{self.ticks} ticks: extra {len(self.extra)}, missing {len(self.missing)}, early {len(self.early)}, "
             f"two holders {len(self.two_holders)}, records that disagree {len(self.disagreement)}; "
-            f"take-overs {self.takeovers}, repeated ends {repeated}; late {late}"
+            f"take-overs {self.takeovers}, repeated ends {repeated}\n"
+            f"late: {calm} where all was well, {late} near a fault\n"
+            f"from SIGKILL to the run's next start: {after_kill}; twice the lease is {self.lease_us / 500:.0f} ms"
         )
 
     def __str__(self) -> str:
@@ -95,7 +142,7 @@ class Findings:
 
 def examine(evidence: Evidence) -> Findings:
     """Everything that is wrong with it."""
-    found = Findings()
+    found = Findings(lease_us=evidence.lease)
     scheduled = [line for line in evidence.lines if line.schedule in evidence.promises]
     by_run: dict[str, list[Line]] = {}
     for line in scheduled:
@@ -125,10 +172,11 @@ def _ticks(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None:
             found.extra.append(f"extra: {_shown(schedule, tick)} became {len(runs)} runs: {', '.join(sorted(runs))}")
         elif runs != {tick_run_id(schedule, tick)}:
             found.extra.append(f"extra: {_shown(schedule, tick)} has run {runs.pop()}, which is not its id")
-        if tick % promise.every or tick <= promise.after - promise.every:
+        if not promise.allows(tick):
             found.extra.append(f"extra: {_shown(schedule, tick)} is no tick of its schedule")
     for key, at in first_start.items():
-        found.lateness_us.append(at - key[1])
+        near = any(d.touches(d.worker, key[1] - evidence.lease, at) for d in evidence.disturbances)
+        (found.lateness_us if near else found.calm_lateness_us).append(at - key[1])
         if at < key[1]:
             found.early.append(f"early: {_shown(*key)} started {key[1] - at} us before its time")
     for schedule, promise in evidence.promises.items():
@@ -180,6 +228,8 @@ def _take_over(found: Findings, evidence: Evidence, before: _Execution, after: _
             + ("it had not ended" if before.end is None else f"it ended after {(before.end.at - first.at) / 1e6:.3f} s")
         )
     kills = [d for d in causes if d.kind.startswith("kill") and d.worker == first.worker]
+    if kills == causes and kills and before.end is None:
+        found.takeover_us.append(second.at - kills[0].began)
     if kills == causes and kills and second.at - kills[0].began < evidence.lease // 3:
         # Leases are renewed when a third of them has passed, so more than that was left.
         found.two_holders.append(
@@ -215,6 +265,14 @@ def _records(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None
         for gap in evidence.gaps
         if gap.count
     ]
+
+
+def _spread(values_us: Sequence[int], *percents: int) -> str:
+    """The percentiles in milliseconds; the hundredth is the greatest."""
+    if not values_us:
+        return "none"
+    shown = [f"{'max' if p == 100 else f'p{p}'} {percentile_ms(values_us, p)}" for p in percents]
+    return f"{', '.join(shown)} ms of {len(values_us)}"
 
 
 def _shown(schedule: str, tick: int) -> str:

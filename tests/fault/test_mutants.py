@@ -9,6 +9,7 @@ import pytest
 
 from tests.fault.fleet import Fleet, Load
 from tests.fault.oracle import Findings
+from tests.fault.test_deploy import SECOND, fleet_of as rolling
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -60,3 +61,16 @@ def test_two_holders_show_when_a_living_workers_runs_are_reaped(tmp_path: Path):
 def test_early_runs_show_when_the_stores_clock_is_not_asked(tmp_path: Path):
     found = run_with("fired early", tmp_path)
     assert found.early, str(found)
+
+
+def test_missing_runs_show_when_a_deploy_drops_what_the_old_trigger_owes(tmp_path: Path):
+    fleet, roller = rolling(
+        f"sqlite:///{tmp_path}/oncron.db", tmp_path, replicas=1, mutant="owed ticks dropped by a change"
+    )
+    with fleet.running():
+        roller.settled()
+        roller.release(2, SECOND)
+        roller.recreate(fleet.terminate, lambda: time.sleep(0.5))
+        found = fleet.settle(within=4, patient=False, promises=roller.promises)
+    assert any(text.startswith("missing: changed") for text in found.missing), str(found)
+    assert not found.extra

@@ -6,12 +6,14 @@ faults of each kind per store.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.fault import faults
+from tests.fault.disk import Quota, SmallDisk
 from tests.fault.faults import Fault
 from tests.fault.fleet import Fleet, Load
 from tests.servers import PostgresServer
@@ -35,12 +37,16 @@ def to_server(server: PostgresServer) -> Sequence[tuple[str, Fault]]:
     )
 
 
-def weather(fleet: Fleet, kinds: Sequence[tuple[str, Fault]], *, rounds: int, seed: int, least: int) -> None:
-    """A storm, then the sun: the findings are printed, and there must be none of what is wrong."""
+def weather(
+    fleet: Fleet, kinds: Sequence[tuple[str, Fault]], *, rounds: int, seed: int, least: int, calm: float = 0
+) -> None:
+    """So many seconds of calm, a storm, then the sun: the findings are printed, and there must be none of what is
+    wrong."""
     with fleet.running():
+        time.sleep(calm)
         done = faults.storm(fleet, kinds, rounds=rounds, seed=seed)
         found = fleet.settle()
-    print(f"\nseed {seed}: {found.summary()}\nfaults: {done}")
+    print(f"\nseed {seed}, {sum(done.values())} faults: {done}\n{found.summary()}")
     assert not found.all, f"{found}\n{fleet.logs()}"
     assert found.ticks >= least
     assert found.takeovers >= rounds, "the faults met nobody at work"
@@ -60,11 +66,17 @@ def test_a_short_storm_on_postgresql_loses_and_doubles_nothing(own_postgres: Pos
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1500)
-def test_a_long_storm_on_sqlite_loses_and_doubles_nothing(tmp_path: Path):
-    fleet = Fleet(f"sqlite:///{tmp_path}/oncron.db", tmp_path, Load(fast=3, second=2, lease=3))
-    kinds = [*TO_REPLICAS, ("lock held", faults.hold_lock(tmp_path / "oncron.db"))]
-    weather(fleet, kinds, rounds=20, seed=3, least=1000)
+@pytest.mark.timeout(2400)
+def test_a_long_storm_on_sqlite_loses_and_doubles_nothing(small_disk: SmallDisk, tmp_path: Path):
+    file = small_disk.place / "oncron.db"
+    fleet = Fleet(f"sqlite:///{file}", tmp_path, Load(fast=5, second=3, lease=3))
+    kinds = [
+        *TO_REPLICAS,
+        ("deploy", faults.deploy),
+        ("lock held", faults.hold_lock(file)),
+        ("disk full", faults.fill_disk(Quota() if small_disk.refused else small_disk)),
+    ]
+    weather(fleet, kinds, rounds=24, seed=3, least=10_000, calm=60)
 
 
 @pytest.mark.long
