@@ -131,13 +131,13 @@ async def _changes_backends(session: Session, backend: int) -> bool:
     if (await session.ask(_STATEMENTS["who"]))[0] != backend:
         return True
     try:
-        async with asyncio.timeout(_PROBE_WITHIN_S), connected(*parameters_of(session.line)) as other:
-            theirs = (await other.ask(_STATEMENTS["begin"]))[0]
-            ours = (await session.ask(_STATEMENTS["who"]))[0]
-            await other.ask(_STATEMENTS["rollback"])
+        async with connected(*parameters_of(session.line)) as other:
+            async with asyncio.timeout(_PROBE_WITHIN_S):
+                theirs = (await other.ask(_STATEMENTS["begin"]))[0]
+            # Its transaction stays open: what it holds is not free for us.
+            return theirs == backend or (await session.ask(_STATEMENTS["who"]))[0] != backend
     except (TimeoutError, StoreUnavailable):
         return False  # no backend was left for a second client: the first has one for itself
-    return theirs == backend or ours != backend
 
 
 async def _first_of(*events: asyncio.Event, within: float) -> None:

@@ -9,9 +9,6 @@ select pg_backend_pid(), pg_is_in_recovery()
 -- The backend of a transaction that stays open.
 begin; select pg_backend_pid(), pg_is_in_recovery()
 
--- name: rollback
-rollback
-
 -- name: take
 -- Whether this session has the lock now. Never waits.
 select pg_try_advisory_lock({key})
