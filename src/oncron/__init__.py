@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from oncron._app import Oncron
     from oncron._context import RunContext, current_run
     from oncron._events import Event
-    from oncron._lifecycle import GiveUp, RetryIn, Skip
+    from oncron._lifecycle import GiveUp, Interrupted, RetryIn, Skip
     from oncron._lock_key import job_lock_key
     from oncron._locked_run import locked_run
     from oncron._run import Run
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Event",
     "GiveUp",
+    "Interrupted",
     "Oncron",
     "RetryIn",
     "Run",
@@ -41,7 +42,7 @@ _HOMES = {
     "_app": ("Oncron",),
     "_context": ("RunContext", "current_run"),
     "_events": ("Event",),
-    "_lifecycle": ("GiveUp", "RetryIn", "Skip"),
+    "_lifecycle": ("GiveUp", "Interrupted", "RetryIn", "Skip"),
     "_lock_key": ("job_lock_key",),
     "_locked_run": ("locked_run",),
     "_run": ("Run",),
@@ -50,7 +51,7 @@ _HOMES = {
     "triggers": ("Trigger", "cron", "daily", "every", "monthly", "once", "weekly"),
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
-_MODULES = ("backoff", "errors", "middleware", "triggers")
+_MODULES = ("backoff", "errors", "limits", "middleware", "triggers")
 
 # Names are fetched from where they live when they are first used, so that `oncron --help` and programs
 # that need one trigger do not import the engine. Type checkers see the imports above alone.

@@ -10,20 +10,19 @@ from typing import Any, Generic, Protocol, overload
 
 from typing_extensions import ParamSpec, TypeVar
 
-from oncron import _defaults as limits
+from oncron import _defaults as limits, _options as check
 from oncron._clock import from_us
 from oncron._engine.spec import Execution
-from oncron._json import dumps, loads
+from oncron._membership import BatchOfRun
 from oncron._model import NewRun
 from oncron._transaction import EffectsDesk, Transaction, refuse_after
+from oncron._walk import Notes, Source, Walk, kept_text
 from oncron.errors import InvalidArguments, InvalidOption, NotFound, NotSupported
 
 C = TypeVar("C")
 S = TypeVar("S", default=Any)
+T = TypeVar("T")
 P = ParamSpec("P")
-
-
-_AT_MOST = {"progress": limits.PROGRESS_BYTES, "checkpoint": limits.CHECKPOINT_BYTES}
 
 
 class Enqueueable(Protocol[P]):
@@ -46,6 +45,7 @@ class RunContext(Generic[S]):
     ) -> None:
         self._execution = execution
         self._desk = desk
+        self._notes: Notes | None = None
         self.args: Mapping[str, Any] = args
         """The arguments by name, typed as the task's parameters are."""
         self.state: S = state
@@ -124,21 +124,50 @@ class RunContext(Generic[S]):
     @property
     def last_checkpoint(self) -> Any:
         """What `checkpoint` was last given, in this attempt or an earlier one; None if never."""
-        with self._execution.lock:
-            text = self._execution.checkpoint
-        if text is None:
-            text = self._execution.run.checkpoint
-        return None if text is None else loads(text)
+        return self._own_notes().value
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the task is. Shown with the run; the newest call wins. Raises InvalidArguments for a
         note of more than 1 KiB."""
-        self._say("progress", {"done": done, "total": total, "note": note})
+        text = kept_text("progress", {"done": done, "total": total, "note": note}, limits.PROGRESS_BYTES)
+        self._keep("progress", text)
 
     def checkpoint(self, value: Any) -> None:
-        """Keep a JSON value with the run: the next attempt finds it as `last_checkpoint`. Raises
-        InvalidArguments for what is not JSON or more than 64 KiB of it."""
-        self._say("checkpoint", value)
+        """Keep a JSON value with the run: the next attempt finds it as `last_checkpoint`. In a `walk` it is kept
+        together with the cursor, when the item is done. Raises InvalidArguments for what is not JSON or more
+        than 64 KiB of it."""
+        with self._execution.lock:
+            refuse_after(self._execution, "checkpoint")
+        self._own_notes().keep(value)
+
+    def walk(
+        self, source: Source[T], *, every: check.Duration = 5, max_items: int | None = None, name: str = ""
+    ) -> Walk[T]:
+        """The items of `source` for `for` or `async for`, with a cursor that is kept in the run's checkpoint: a run
+        that is stopped between two items (a deploy, a cancel, a lease in doubt, `max_items` done) goes on after
+        the last one that was done, in the same run and without spending an attempt.
+
+        `source` is a sequence, or a function: source(cursor) yields (cursor, item), each with where to go on after
+        that item, beginning after the cursor it is given (None at first); cursors are JSON. At most `every` so often
+        (a duration) a cursor is on its way to the store: what a worker that is killed did since is done again.
+        A run with several walks gives each a `name`.
+
+        Raises InvalidOption, DefinitionError for a name that was used."""
+        return Walk(
+            source,
+            self._execution,
+            self._own_notes(),
+            name=check.line(name, "name"),
+            every=check.span(every, "every"),
+            max_items=check.number(max_items, "max_items", least=1, none=True),
+        )
+
+    @property
+    def batch(self) -> BatchOfRun | None:
+        """The batch that the run belongs to: `ctx.batch.add(task, ...)` adds to it, `await ctx.batch.is_valid()` asks
+        whether the work is still wanted. None outside of one."""
+        batch_id = self._execution.run.batch
+        return None if batch_id is None else BatchOfRun(self._desk, batch_id, self._enqueue)
 
     def enqueue(self, task: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Enqueue a run of `task` if, and only if, this run succeeds: written in the very step that ends it,
@@ -146,7 +175,9 @@ class RunContext(Generic[S]):
         DefinitionError after `transaction()`."""
         if isinstance(task, str):
             raise InvalidOption(f"ctx.enqueue({task!r}) takes a task of this app, not its name; pass the task itself")
-        new = task._new_run(args, kwargs)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        self._enqueue(task._new_run(args, kwargs))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    def _enqueue(self, new: NewRun) -> None:
         with self._execution.lock:
             refuse_after(self._execution, "enqueue")
             size = self._execution.outbox_bytes + len(new.args.encode())
@@ -174,21 +205,18 @@ class RunContext(Generic[S]):
             raise NotSupported("ctx.transaction() works in a task that a store has claimed, not in one called by hand")
         return Transaction(self._execution, self._desk, connection)
 
-    def _say(self, what: str, value: Any) -> None:
-        try:
-            text = dumps(value)
-        except InvalidArguments as error:
-            raise InvalidArguments(f"{what}: {error}", path=error.path) from None
-        size, most = len(text.encode()), _AT_MOST[what]
-        if size > most:
-            raise InvalidArguments(
-                f"{what} takes {size:,} bytes of JSON, more than {most:,}: it travels with the heartbeat; "
-                "store the data elsewhere and give its key"
-            )
+    def _own_notes(self) -> Notes:
+        if self._notes is None:
+            self._notes = Notes(self._execution, lambda text, report: self._keep("checkpoint", text, report))
+        return self._notes
+
+    def _keep(self, what: str, text: str, report: bool = True) -> None:
+        """It is there when the run ends; with `report` it also travels with the next heartbeat."""
         with self._execution.lock:
             refuse_after(self._execution, what)
             setattr(self._execution, what, text)
-            self._execution.reported = False
+            if report:
+                self._execution.reported = False
 
     def __repr__(self) -> str:
         return f"<RunContext {self.task} {self.run_id} attempt {self.attempt}>"

@@ -15,6 +15,7 @@ from typing_extensions import Unpack
 from oncron import _defaults as limits, _options as check
 from oncron._arguments import by_name, unchecked
 from oncron._backfill import Backfill, backfill, checked_wish
+from oncron._batch import Batch, BatchOfRun, Callback, new_batch, read_batch
 from oncron._clock import SECOND
 from oncron._desk import FrontDesk
 from oncron._engine import registrar
@@ -146,6 +147,8 @@ class Operations:
         record = await self._desk.change(lambda store: store.cancel(run_id, opening=seen.opening))
         if seen.state.is_open and record.state is RunState.CANCELLED:
             self._desk.say("run.cancelled", schedule=record.schedule, run=run_id)
+            if (batch := record.batch) is not None:
+                await self._desk.change(lambda store: store.settle_batches([batch]))
         return Run(record, self._desk)
 
     async def retry(self, run_id: str) -> Run[Any]:
@@ -163,6 +166,8 @@ class Operations:
         schedule: str | None = None,
         task: str | None = None,
         state: str | None = None,
+        queue: str | None = None,
+        batch: str | None = None,
         since: datetime | None = None,
         limit: int = 100,
         before: str | None = None,
@@ -172,6 +177,8 @@ class Operations:
             schedule=schedule,
             task=task,
             state=None if state is None else check.choice(state, "state", RunState),
+            queue=queue,
+            batch=batch,
             since=check.instant(since, "since"),
             before=before,
             limit=check.number(limit, "limit", least=1, most=100_000),
@@ -194,6 +201,36 @@ class Operations:
     async def stats(self) -> Stats:
         """The store at a glance."""
         return stats_of(await self._desk.ask(lambda store: store.stats()))
+
+    def batch(
+        self,
+        *,
+        on_complete: Callback = None,
+        on_success: Callback = None,
+        on_death: Callback = None,
+        parent: Batch | BatchOfRun | str | None = None,
+        data: Any = None,
+    ) -> Batch:
+        """Runs that belong together: `async with app.batch(on_success=report) as batch: batch.add(task, ...)`.
+
+        Callbacks are tasks, or (task, args); each is enqueued once: `on_complete` when all runs have ended,
+        `on_success` when all have ended well, `on_death` when the first has failed for good. `parent` is a batch
+        that does not complete before this one. `data` is any JSON, kept with it.
+
+        Raises InvalidArguments, InvalidOption."""
+        return new_batch(
+            self._desk, on_complete=on_complete, on_success=on_success, on_death=on_death, parent=parent, data=data
+        )
+
+    async def get_batch(self, batch_id: str, /) -> Batch:
+        """Raises NotFound."""
+        return Batch(self._desk, await self._desk.ask(lambda store: read_batch(store, batch_id)))
+
+    async def batches(self, *, dead: bool = False, limit: int = 100, before: str | None = None) -> list[Batch]:
+        """Newest first; with `dead` those in which a run has failed for good. `before` pages on from an id."""
+        most = check.number(limit, "limit", least=1, most=100_000)
+        rows = await self._desk.ask(lambda store: store.batches(dead=dead, before=before, limit=most))
+        return [Batch(self._desk, row) for row in rows]
 
     async def queues(self) -> list[Queue]:
         """By name: those with open runs, and those that are paused."""

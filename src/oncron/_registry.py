@@ -55,7 +55,7 @@ class Registry:
     @contextmanager
     def kept(self) -> Generator[None]:
         """What is declared meanwhile is forgotten afterwards."""
-        before = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)}
+        before: dict[str, Any] = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)}
         try:
             yield
         finally:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+import concurrent.futures
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -19,10 +20,11 @@ from oncron._engine.spec import Execution
 from oncron._hosting import refuse_on_loop
 from oncron._lifecycle import succeeded, with_reports
 from oncron._model import Outcome
-from oncron._store import Transactions
+from oncron._store import ReadableStore, Transactions
 from oncron.errors import DefinitionError, LeaseLost
 
 C = TypeVar("C", default=Any)
+T = TypeVar("T")
 
 
 class EffectsDesk(Protocol):
@@ -33,6 +35,10 @@ class EffectsDesk(Protocol):
 
     @property
     def lease_for(self) -> int: ...
+
+    def call(self, work: Callable[[ReadableStore], Awaitable[T]]) -> concurrent.futures.Future[T]:
+        """Do `work` with the store, on the loop where the store lives."""
+        ...
 
     def look_around(self) -> None:
         """Somebody may have been waiting for what was committed just now."""

@@ -137,7 +137,7 @@ def test_a_sync_block_whose_lock_was_lost_ends_with_an_error(app: Oncron) -> Non
                     return
                 app.sync(asyncio.sleep(0.01))
 
-    with pytest.raises(LeaseLost):  # noqa: PT012 - the whole block is what ends
+    with pytest.raises(LeaseLost):
         work()
     assert told == [True]
 
