@@ -82,9 +82,10 @@ class _Context(RunContext[Any]):
             "and condition its writes on ctx.token, or use another executor"
         )
 
-    def _say(self, what: str, value: Any) -> None:
-        super()._say(what, value)
-        self._told(self._execution)
+    def _keep(self, what: str, text: str, report: bool = True) -> None:
+        super()._keep(what, text, report)
+        if report:
+            self._told(self._execution)
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ class _Process:
 
     def _run(self, begin: wire.Begin, execution: Execution) -> None:
         ended = self._outcome(begin, execution)
+        execution.reported = execution.reported and execution.checkpoint is None
         self._cancel, self._cancel_asked = None, False
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the user may have closed or replaced it

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -58,6 +59,16 @@ class Skip(Exception):
         super().__init__(reason)
 
 
+class Interrupted(BaseException):
+    """Raised by a task, or by its `ctx.walk`, that stops in the middle and goes on from its checkpoint: the run is
+    given back. If it left a new checkpoint in this attempt, that spends none, however often; otherwise it counts as
+    a release. Not an Exception, so that an `except Exception` does not keep it."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
 def draw(seed: str, below: int) -> int:
     """A number in [0, below) that every process draws alike from the seed."""
     if below <= 0:
@@ -93,6 +104,14 @@ def with_reports(
     return replace(outcome, progress=progress, checkpoint=checkpoint, enqueue=kept)
 
 
+def with_headway(run: RunRecord, outcome: Outcome) -> Outcome:
+    """A release that brings a new checkpoint: the run got further, so it spends no attempt and ends the row of
+    releases that do not."""
+    if outcome.kind is not OutcomeKind.RELEASED or outcome.checkpoint in (None, run.checkpoint):
+        return outcome
+    return replace(outcome, kind=OutcomeKind.RETRY, spend_attempt=False)
+
+
 def judge(
     run: RunRecord,
     error: BaseException,
@@ -102,9 +121,11 @@ def judge(
 ) -> Outcome:
     """The outcome of a task that raised `error`.
 
-    Skip ends as skipped, GiveUp as failed, RetryIn retries after its delay; any other error
+    Skip ends as skipped, GiveUp as failed, Interrupted is given back, RetryIn retries after its delay; any other error
     retries while an attempt is left and the error is one of `retry_on`, else ends as failed.
     """
+    if (interrupted := interruption(error)) is not None:
+        return released(run, _line(interrupted.reason or "interrupted"), started=False)
     if isinstance(error, Skip):
         return _ended(run, OutcomeKind.SKIPPED, error, error.reason or "skipped by the task")
     if isinstance(error, GiveUp):
@@ -118,6 +139,14 @@ def judge(
     if not isinstance(error, retry_on):
         return _ended(run, OutcomeKind.FAILED, error, f"not repeated: {_short(error)}")
     return _again(run, error, backoff(run.attempts_spent, run.id), backoff, spend=True)
+
+
+def interruption(error: BaseException) -> Interrupted | None:
+    """An Interrupted, also one that a TaskGroup has wrapped."""
+    if isinstance(error, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        return interruption(inner[0]) if len(inner) == 1 else None
+    return error if isinstance(error, Interrupted) else None
 
 
 def wanted_delay(error: RetryIn) -> int:

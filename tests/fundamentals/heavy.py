@@ -36,3 +36,11 @@ def resume(ctx: RunContext) -> list[int]:
 
 def refuse() -> None:
     raise ValueError("no")
+
+
+def walk(ctx: RunContext) -> list[int]:
+    walk = ctx.walk(range(6), every=0, max_items=2)
+    for number in walk:
+        if number == 3 and walk.goes == 2:
+            os._exit(1)
+    return [walk.goes, walk.items]

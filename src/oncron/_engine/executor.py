@@ -18,7 +18,7 @@ from oncron._engine.spec import Execution, TaskSpec
 from oncron._engine.verdict import verdict, was_cancelled
 from oncron._engine.wire import Ended
 from oncron._events import Say
-from oncron._lifecycle import error_text, judge, released, succeeded, timed_out, with_reports
+from oncron._lifecycle import error_text, judge, released, succeeded, timed_out, with_headway, with_reports
 from oncron._model import Outcome, OutcomeKind, RunRecord
 from oncron.errors import InvalidArguments, LeaseLost
 
@@ -240,9 +240,10 @@ class Executor:
     def _with_reports(self, execution: Execution, outcome: Outcome) -> Outcome:
         """The end carries what the last heartbeat did not, and the outbox if it is a success."""
         with execution.lock:
-            return with_reports(
+            whole = with_reports(
                 outcome, progress=execution.progress, checkpoint=execution.checkpoint, enqueue=execution.outbox
             )
+        return with_headway(execution.run, whole)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 
 from oncron._engine.wire import Failure, kind_name
-from oncron._lifecycle import Backoff, GiveUp, RetryIn, Skip, judge
+from oncron._lifecycle import Backoff, GiveUp, Interrupted, RetryIn, Skip, judge
 from oncron._model import Outcome, RunRecord
 
 _CANCELLED = frozenset({"asyncio.exceptions.CancelledError", "oncron.errors.LeaseLost"})
@@ -40,11 +40,13 @@ def _is_one_of(failure: Failure, kinds: type[BaseException] | tuple[type[BaseExc
     return not {kind_name(kind) for kind in allowed}.isdisjoint(failure.kinds)
 
 
-def stand_in(failure: Failure) -> Exception:
+def stand_in(failure: Failure) -> BaseException:
     """An exception of that name that says the same, and is one of the same kind as far as this process knows it."""
     match failure.control:
         case "Skip":
             return Skip(failure.said)
+        case "Interrupted":
+            return Interrupted(failure.said)
         case "GiveUp":
             return GiveUp(failure.said)
         case "RetryIn":

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from oncron._engine.logform import LogForm
-from oncron._lifecycle import GiveUp, RetryIn, Skip, cut, error_text, said, wanted_delay
+from oncron._lifecycle import GiveUp, Interrupted, RetryIn, Skip, cut, error_text, interruption, said, wanted_delay
 from oncron._model import NewRun, RunRecord
 
 _SAID_BYTES = 2000
@@ -98,7 +98,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kinds: tuple[str, ...]
     """The names of its classes, itself first: what `retry_on` is judged by."""
     control: str | None = None
-    """"Skip", "GiveUp" or "RetryIn", if it is one."""
+    """"Skip", "GiveUp", "Interrupted" or "RetryIn", if it is one."""
     delay: int = 0
     spend_attempt: bool = True
 
@@ -110,12 +110,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 control, delay, spend = "RetryIn", wanted_delay(error), bool(error.spend_attempt)
             except (TypeError, ValueError, OverflowError) as wrong:
                 return cls.of(wrong)
+        elif (interrupted := interruption(error)) is not None:
+            control, error = "Interrupted", interrupted
         elif isinstance(error, GiveUp | Skip):
             control = "GiveUp" if isinstance(error, GiveUp) else "Skip"
         return cls(
             text=error_text(error),
             name=type(error).__name__,
-            said=_said(error.reason if isinstance(error, GiveUp | Skip) else error),
+            said=_said(error.reason if isinstance(error, GiveUp | Skip | Interrupted) else error),
             kinds=tuple(kind_name(kind) for kind in type(error).__mro__),
             control=control,
             delay=delay,
