@@ -108,11 +108,9 @@ async def test_G67_five_callers_race_and_one_runs(postgres_url: str) -> None:
 
     callers = [asyncio.ensure_future(locked_run(postgres_url, NAME, work)) for _ in range(5)]
     await began.wait()
-    skipped = 0
-    for done in asyncio.as_completed(callers):
-        assert await done is (skipped == 4)
-        skipped += 1
-        if skipped == 4:
+    for ended, caller in enumerate(asyncio.as_completed(callers), start=1):
+        assert await caller is (ended == 5)
+        if ended == 4:
             others_gave_up.set()
     assert calls == [1]
 
@@ -160,9 +158,9 @@ async def test_G66_a_database_that_cannot_be_reached_is_an_error_and_nothing_run
     async def work() -> None:
         pytest.fail("ran")
 
-    with pytest.raises(StoreUnavailable, match="127.0.0.1:1"):
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
         await locked_run(nowhere, NAME, work)
-    with pytest.raises(StoreUnavailable, match="127.0.0.1:1"):
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
         await asyncio.to_thread(locked_run, nowhere, NAME, lambda: pytest.fail("ran"))
 
 
@@ -338,7 +336,7 @@ async def test_a_pooler_in_transaction_mode_is_refused(
         pytest.fail("ran")
 
     async with behind(kind, postgres_server, postgres_url, size) as url:
-        with pytest.raises(StoreUnsafe, match="pooler in transaction mode.*direct connection"):
+        with pytest.raises(StoreUnsafe, match=r"pooler in transaction mode.*direct connection"):
             await locked_run(url, NAME, work)
     assert holders(postgres_url) == 0
 
@@ -509,7 +507,7 @@ def test_a_function_that_needs_more_than_the_lock_is_refused() -> None:
     def keyword(*, one: int) -> None: ...
 
     for fn in (two, keyword):
-        with pytest.raises(DefinitionError, match="functools.partial"):
+        with pytest.raises(DefinitionError, match=r"functools\.partial"):
             locked_run("postgresql://x/y", NAME, fn)  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(InvalidOption, match="cannot be called"):
         locked_run("postgresql://x/y", NAME, 7)  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -538,5 +536,5 @@ def test_an_async_pool_needs_an_async_function(postgres_url: str) -> None:
 
 def test_a_coroutine_that_nobody_would_run_is_an_error_and_the_lock_is_free(postgres_url: str) -> None:
     with pytest.raises(DefinitionError, match="async def"):
-        locked_run(postgres_url, NAME, lambda: async_work())
+        locked_run(postgres_url, NAME, lambda: async_work())  # noqa: PLW0108 - a lambda is what is refused
     assert holders(postgres_url) == 0

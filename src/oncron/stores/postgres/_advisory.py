@@ -131,9 +131,9 @@ async def _changes_backends(session: Session, backend: int) -> bool:
     if (await session.ask(_STATEMENTS["who"]))[0] != backend:
         return True
     try:
-        async with connected(*parameters_of(session.line)) as other:
-            async with asyncio.timeout(_PROBE_WITHIN_S):
-                theirs = (await other.ask(_STATEMENTS["begin"]))[0]
+        async with asyncio.timeout(_PROBE_WITHIN_S) as limit, connected(*parameters_of(session.line)) as other:
+            theirs = (await other.ask(_STATEMENTS["begin"]))[0]
+            limit.reschedule(None)
             # Its transaction stays open: what it holds is not free for us.
             return theirs == backend or (await session.ask(_STATEMENTS["who"]))[0] != backend
     except (TimeoutError, StoreUnavailable):
