@@ -209,7 +209,7 @@ class Oncron(Operations):
             raise InvalidOption(f"queue {name!r}: sequential=True is max_running=1, not {most}; give one of them")
         if not sequential and most is None:
             raise InvalidOption(f"queue {name!r}: give max_running= or sequential=True; without, it needs no call")
-        self._registry.limit_queue(name, 1 if sequential else most)
+        self._registry.limit_queue(name, most or 1)
 
     def limiter(
         self,
@@ -381,6 +381,7 @@ class Oncron(Operations):
             tasks=self._registry.specs,
             definitions=self._registry.definitions,
             emit=self._listeners.emit,
+            on_call=self._listeners.store_called,
             **parts,
         )
         before = self.state, self._make_lifespan
@@ -406,6 +407,7 @@ class Oncron(Operations):
             tasks=self._registry.specs,
             definitions=self._registry.definitions,
             emit=self._listeners.emit,
+            on_call=self._listeners.store_called,
         )
 
 

@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
+from typing_extensions import Unpack
+
 from oncron._chain import Layer
 from oncron._clock import SECOND, from_us
 from oncron._engine.door import Door
-from oncron._events import Event
+from oncron._events import Event, Fields, of_run
 from oncron._json import loads
 from oncron._life import Life
 from oncron._listeners import Listeners
@@ -113,14 +115,13 @@ class FrontDesk:
         """Tell of new runs: listeners, and whoever may claim what is due."""
         new = [result.run for result in results if result.is_new]
         for run in new:
-            self.say("run.enqueued", schedule=run.schedule, run=run.id)
+            self.say("run.enqueued", **of_run(run))
         now = self._life.engine.now_us()
         if any(run.due_at <= now + SECOND for run in new):
             self._life.engine.hint()
 
-    def say(self, name: str, *, schedule: str | None = None, run: str | None = None, reason: str | None = None) -> None:
-        at = from_us(self._life.engine.now_us())
-        self._listeners.emit(Event(name=name, at=at, schedule=schedule, run=run, reason=reason))
+    def say(self, name: str, /, **fields: Unpack[Fields]) -> None:
+        self._listeners.emit(Event(name=name, at=from_us(self._life.engine.now_us()), **fields))
 
     def watch(self, run_id: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
         """Call `wake`, from any thread, when this process sees the run end. May miss it."""

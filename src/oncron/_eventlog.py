@@ -14,6 +14,8 @@ _WARNINGS = frozenset({
     "tick.missed", "run.failed", "run.retried", "schedule.dormant", "schedule.overdue", "schedule.flapped",
     "worker.dead", "store.rolled_back",
 })  # fmt: skip
+_FOR_MACHINES = ("late_by", "took")
+"""In the record, not in its text."""
 _GROUPS_FOR_INFO = ("schedule.", "worker.")
 
 
@@ -38,9 +40,13 @@ def log_event(event: Event) -> None:
         "run": event.run,
         "reason": event.reason,
         "worker": event.worker,
+        "task": event.task,
+        "attempt": event.attempt,
+        "late_by": None if event.late_by is None else event.late_by.total_seconds(),
+        "took": None if event.took is None else event.took.total_seconds(),
     }
     shown = {name: value for name, value in fields.items() if value is not None}
-    if not event.name.startswith("worker."):
-        shown.pop("worker", None)
+    for name in _FOR_MACHINES if event.name.startswith("worker.") else ("worker", *_FOR_MACHINES):
+        shown.pop(name, None)
     text = " ".join(f"{name}={value!r}" for name, value in shown.items())
     _LOGGERS[event.name].log(level, "%s %s", event.name, text, extra={"event": event.name, **fields})

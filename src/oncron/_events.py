@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Protocol, TypedDict
 
-from oncron._model import Record
+from typing_extensions import Unpack
+
+from oncron._clock import from_us
+from oncron._model import Record, RunRecord
 
 NAMES = frozenset(
     (
@@ -44,8 +47,9 @@ NAMES = frozenset(
 
 
 class Event(Record, frozen=True, kw_only=True):
-    """One thing that happened. `at` and `tick` are aware UTC datetimes; `run` is a run's id;
-    fields that do not apply are None."""
+    """One thing that happened. `at` and `tick` are aware UTC datetimes; `run` is a run's id, `attempt` the
+    number of its claim; `late_by` is how long after it was due a run was claimed, `took` how long a claim lasted that
+    ended; fields that do not apply are None."""
 
     name: str
     at: datetime
@@ -54,6 +58,32 @@ class Event(Record, frozen=True, kw_only=True):
     run: str | None = None
     reason: str | None = None
     worker: str | None = None
+    task: str | None = None
+    attempt: int | None = None
+    late_by: timedelta | None = None
+    took: timedelta | None = None
+
+
+class Fields(TypedDict, total=False):
+    """What is said of an event beside its name and time."""
+
+    schedule: str | None
+    tick: datetime | None
+    run: str | None
+    reason: str | None
+    worker: str | None
+    task: str | None
+    attempt: int | None
+    late_by: timedelta | None
+    took: timedelta | None
+
+
+def of_run(run: RunRecord, /, **more: Unpack[Fields]) -> Fields:
+    """Which run an event is about, and what else there is to say."""
+    tick = None if run.tick is None else from_us(run.tick)
+    about = Fields(schedule=run.schedule, tick=tick, run=run.id, task=run.task, attempt=run.attempt)
+    about.update(more)
+    return about
 
 
 Observer = Callable[[Event], None]
@@ -63,14 +93,4 @@ Observer = Callable[[Event], None]
 class Say(Protocol):
     """Tells the Observer of an event that happens now, here unless `worker` says where."""
 
-    def __call__(
-        self,
-        name: str,
-        /,
-        *,
-        schedule: str | None = None,
-        tick: datetime | None = None,
-        run: str | None = None,
-        reason: str | None = None,
-        worker: str | None = None,
-    ) -> None: ...
+    def __call__(self, name: str, /, **fields: Unpack[Fields]) -> None: ...

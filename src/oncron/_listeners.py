@@ -21,7 +21,7 @@ from typing import Any
 from oncron._clock import SECOND, boot_us
 from oncron._eventlog import log_event
 from oncron._events import NAMES, Event
-from oncron.errors import InvalidOption
+from oncron.errors import InvalidOption, StoreError
 
 log = logging.getLogger("oncron.listener")
 
@@ -104,6 +104,7 @@ class Listeners:
     def __init__(self, user_loop: Callable[[], Any]) -> None:
         self._user_loop = user_loop
         self._all: tuple[Listener, ...] = ()
+        self._meters: tuple[Callable[[int, StoreError | None], None], ...] = ()
         self._watches: dict[str, list[Callable[[], None]]] = {}
         self._lock = threading.Lock()
 
@@ -115,11 +116,24 @@ class Listeners:
     @contextmanager
     def kept(self) -> Generator[None]:
         """Who begins to listen meanwhile is forgotten afterwards."""
-        before = self._all
+        before = self._all, self._meters
         try:
             yield
         finally:
-            self._all = before
+            self._all, self._meters = before
+
+    def meter(self, fn: Callable[[int, StoreError | None], None]) -> None:
+        """Call `fn(microseconds, error)` after each call of the store, on the engine's thread: it must be quick."""
+        self._meters = (*self._meters, fn)
+
+    def store_called(self, took: int, error: StoreError | None) -> None:
+        """Never raises."""
+        for fn in self._meters:
+            try:
+                fn(took, error)
+            except Exception:
+                log.exception("a meter of store calls failed and is left out")
+                self._meters = tuple(other for other in self._meters if other is not fn)
 
     def emit(self, event: Event) -> None:
         """The Observer that the engine gets: takes an event without blocking and without raising."""

@@ -73,7 +73,7 @@ class StoreClock:
 class Door:
     """Calls the store. `on_change(up, why)` hears of contact lost (why) and found again. Of one that comes and
     goes (a disk is full: reads are answered, writes fail) it hears that it is lost, and that it is found when
-    nothing has failed for a while."""
+    nothing has failed for a while. `on_call(microseconds, error)` hears of every call."""
 
     def __init__(
         self,
@@ -82,8 +82,10 @@ class Door:
         *,
         silence: int = limits.LEASE_FOR // 2,
         clock: StoreClock | None = None,
+        on_call: Callable[[int, StoreError | None], None] | None = None,
     ) -> None:
         self.store = store
+        self._on_call = on_call
         self.clock = clock or StoreClock()
         self._on_change, self._silence = on_change, silence
         self.up = True
@@ -101,9 +103,7 @@ class Door:
         self._unrenewed_since: int | None = None
         """When the first heartbeat was sent that failed, with none since that succeeded."""
 
-    async def write(
-        self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int = limits.CALL_DEADLINE
-    ) -> T:
+    async def write(self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int = limits.CALL_DEADLINE) -> T:
         """A call that writes, and may fail while reads are answered."""
         try:
             return await self(work, deadline=deadline)
@@ -144,14 +144,21 @@ class Door:
                 f"{self.store.url} did not answer within {deadline / 1_000_000:g} s; "
                 "check that the server runs and that nothing holds its locks"
             )
+            self._tell(sent, error)
             await self._failed(error, sent)
             raise error from None
         except StoreError as error:
+            self._tell(sent, error)
             await self._failed(error, sent)
             raise
+        self._tell(sent, None)
         now = getattr(answer, "now", None)
         self._answered(sent, now if isinstance(now, int) else None)
         return answer
+
+    def _tell(self, sent: int, error: StoreError | None) -> None:
+        if self._on_call is not None:
+            self._on_call(boot_us() - sent, error)
 
     async def sync_clock(self) -> int:
         """Ask for the store's now, a few times for a narrow bound."""

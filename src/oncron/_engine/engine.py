@@ -10,15 +10,16 @@ import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
+
+from typing_extensions import Unpack
 
 from oncron import _defaults as limits
 from oncron._clock import boot_us, from_us, sleep_us, wall_us
 from oncron._engine.door import Door, StoreClock
 from oncron._engine.replica import Replica
 from oncron._engine.spec import Settings, TaskSpec
-from oncron._events import Event, Observer
+from oncron._events import Event, Fields, Observer
 from oncron._model import Definition, RunRecord, new_id
 from oncron._store import ReadableStore, Transactions
 from oncron.errors import AlreadyRunning, StoreError, StoreUnavailable
@@ -55,9 +56,11 @@ class Engine:
         tasks: Mapping[str, TaskSpec],
         definitions: Callable[[], Sequence[Definition]],
         emit: Observer,
+        on_call: Callable[[int, StoreError | None], None] | None = None,
         make_clock: Callable[[], StoreClock] = StoreClock,
         make_replica: type[Replica] = Replica,
     ) -> None:
+        self._on_call = on_call
         self._make_clock, self._make_replica = make_clock, make_replica
         self.worker_id = _new_identity()
         self.running = False
@@ -133,7 +136,13 @@ class Engine:
         async with home.opening:
             if home.door is None:
                 store = self._make_store()
-                door = Door(store, self._contact, silence=self.settings.lease_for // 2, clock=self._make_clock())
+                door = Door(
+                    store,
+                    self._contact,
+                    silence=self.settings.lease_for // 2,
+                    clock=self._make_clock(),
+                    on_call=self._on_call,
+                )
                 try:
                     await door.persist(lambda opened: opened.open(), limits.CALL_DEADLINE)
                     if self.settings.auto_migrate:
@@ -263,27 +272,9 @@ class Engine:
             if home.hinting is None or home.hinting.done():
                 home.hinting = asyncio.ensure_future(_tell(home, home.door))
 
-    def say(
-        self,
-        name: str,
-        *,
-        schedule: str | None = None,
-        tick: datetime | None = None,
-        run: str | None = None,
-        reason: str | None = None,
-        worker: str | None = None,
-    ) -> None:
-        self._emit(
-            Event(
-                name=name,
-                at=from_us(self.now_us()),
-                schedule=schedule,
-                tick=tick,
-                run=run,
-                reason=reason,
-                worker=worker or self.worker_id,
-            )
-        )
+    def say(self, name: str, /, **fields: Unpack[Fields]) -> None:
+        fields.setdefault("worker", self.worker_id)
+        self._emit(Event(name=name, at=from_us(self.now_us()), **fields))
 
     def _contact(self, up: bool, reason: str) -> None:
         if up:

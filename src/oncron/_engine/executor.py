@@ -17,7 +17,7 @@ from oncron._engine.processes import End, Killed, NotBegun, ProcessDied, Process
 from oncron._engine.spec import Execution, TaskSpec
 from oncron._engine.verdict import verdict, was_cancelled
 from oncron._engine.wire import Ended
-from oncron._events import Say
+from oncron._events import Say, of_run
 from oncron._lifecycle import error_text, judge, released, succeeded, timed_out, with_headway, with_reports
 from oncron._model import Outcome, OutcomeKind, RunRecord
 from oncron.errors import InvalidArguments, LeaseLost
@@ -88,7 +88,7 @@ class Executor:
         loop, run = asyncio.get_running_loop(), execution.run
 
         def entered() -> None:
-            self._say("run.started", schedule=run.schedule, run=run.id)
+            self._say("run.started", **of_run(run))
             execution.changed.set()
 
         def enter() -> bool:
@@ -158,7 +158,7 @@ class Executor:
 
     def _overrun(self, execution: Execution) -> None:
         run, reason = execution.run, execution.stop_reason
-        self._say("run.overrun", schedule=run.schedule, run=run.id, reason=reason)
+        self._say("run.overrun", **of_run(run, reason=reason))
         log.warning(
             "run %s of task %r should stop (%s) but a thread cannot be stopped; it keeps its place "
             "until it returns; let it check ctx.stopping",

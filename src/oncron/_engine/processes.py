@@ -19,6 +19,7 @@ from oncron._engine import wire
 from oncron._engine.logform import log_form
 from oncron._engine.process import Process
 from oncron._engine.spec import Execution, TaskSpec
+from oncron._events import of_run
 
 log = logging.getLogger("oncron.run")
 
@@ -213,7 +214,7 @@ class _Attempt:
         match message:
             case wire.Started():
                 if not execution.started:
-                    self._say("run.started", schedule=execution.run.schedule, run=execution.run.id)
+                    self._say("run.started", **of_run(execution.run))
                 execution.started = self.begun = True
                 execution.times_out_at(message.deadline)
                 self._process.was_used = True

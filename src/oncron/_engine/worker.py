@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from oncron._clock import boot_us, sleep_us, wait_us
 from oncron._engine.door import Door, is_for_the_operator
 from oncron._engine.executor import Executor
 from oncron._engine.spec import CHAIN_KEY, Execution, Settings, TaskSpec
-from oncron._events import Say
+from oncron._events import Say, of_run
 from oncron._lifecycle import error_text, judge, released
 from oncron._model import (
     ClaimSpec,
@@ -211,7 +212,7 @@ class Worker:
         self.moved.set()
         self.quiet.clear()
         self.busy.set()
-        self._say("run.claimed", schedule=run.schedule, run=run.id)
+        self._say("run.claimed", **of_run(run, late_by=_span(execution.claimed_at - run.due_at)))
         if spec is None or not self.accepting:
             self._record(released(run, "this worker cannot take it", started=False))
             return
@@ -266,7 +267,7 @@ class Worker:
             return  # by its own transaction, which fails if the lease is lost indeed
         if (run_id, token) in self._outcomes:
             return  # it has ended here: its finish overtook this answer, or will be told that it came too late
-        self._say("lease.lost", schedule=execution.run.schedule, run=run_id)
+        self._say("lease.lost", **of_run(execution.run))
         log.warning("run %s of task %r: lease lost", run_id, execution.run.task, extra={"event": "lease.lost"})
         execution.ask_to_stop("lease lost")
 
@@ -475,14 +476,14 @@ class Worker:
         return by_task or run.queue in settings.queue_limits or settings.fleet_limit is not None
 
     def _tell(self, execution: Execution, outcome: Outcome, result: FinishResult) -> None:
-        run = execution.run
+        run, took = execution.run, _span(self._door.clock.now_us() - execution.claimed_at)
         if result.status is FinishStatus.LEASE_LOST:
-            self._say("lease.lost", schedule=run.schedule, run=run.id)
+            self._say("lease.lost", **of_run(run, took=took))
         elif result.state is RunState.PENDING:
             name = "run.retried" if _is_again(outcome) else "run.released"
-            self._say(name, schedule=run.schedule, run=run.id, reason=outcome.reason)
+            self._say(name, **of_run(run, reason=outcome.reason, took=took))
         elif name := _EVENTS.get(result.state):
-            self._say(name, schedule=run.schedule, run=run.id, reason=outcome.reason)
+            self._say(name, **of_run(run, reason=outcome.reason, took=took))
         self._log_end(run, outcome, result)
 
     def _log_end(self, run: RunRecord, outcome: Outcome, result: FinishResult) -> None:
@@ -532,6 +533,11 @@ class Worker:
 def _is_again(outcome: Outcome) -> bool:
     """Whether it is a retry after an error: one that was interrupted and got further has none."""
     return outcome.kind is OutcomeKind.RETRY and outcome.error is not None
+
+
+def _span(duration: int) -> timedelta:
+    """Never negative: the clock may have been corrected meanwhile."""
+    return timedelta(microseconds=max(0, duration))
 
 
 def _unwritable(outcome: Outcome, error: Exception) -> Outcome:

@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace as replace_record
+from typing_extensions import Unpack
 
 from oncron import _defaults as limits
 from oncron._context import in_run
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Settings
 from oncron._engine.stepped import SteppedReplica, StillClock
+from oncron._events import Fields
 from oncron._hosting import in_sync
 from oncron._model import EnqueueResult, RunRecord
 from oncron._store import ReadableStore
@@ -78,10 +80,11 @@ class SteppedEngine(Engine):
         except RuntimeError:
             return self.default_loop
 
-    def say(self, name: str, *, run: str | None = None, **fields: Any) -> None:
+    def say(self, name: str, /, **fields: Unpack[Fields]) -> None:
+        run = fields.get("run")
         if run is not None and name in _TOLD:
             self._told[run] = None
-        super().say(name, run=run, **fields)
+        super().say(name, **fields)
 
     def call(self, work: Callable[[ReadableStore], Awaitable[T]]) -> concurrent.futures.Future[T]:
         if self._eager and self.running and not in_run():
