@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping
+import concurrent.futures
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from oncron import _options as check
 from oncron._clock import wall_us
@@ -14,8 +15,11 @@ from oncron._context import RunContext, _current  # pyright: ignore[reportPrivat
 from oncron._engine.spec import Execution
 from oncron._json import dumps, loads
 from oncron._model import FinishResult, FinishStatus, Outcome, RunRecord, RunState, checked_name, new_run_id
+from oncron._store import ReadableStore
 from oncron._task import Task
-from oncron.errors import InvalidOption
+from oncron.errors import InvalidOption, NotSupported
+
+T = TypeVar("T")
 
 _NO_CONNECTION = (
     "fake_run() has no database: give fake_run(connection=...) what `with ctx.transaction() as connection` is to yield"
@@ -136,6 +140,9 @@ class _FakeDesk:
         return self
 
     def look_around(self) -> None: ...
+
+    def call(self, work: Callable[[ReadableStore], Awaitable[T]]) -> concurrent.futures.Future[T]:
+        raise NotSupported("fake_run() has no store: use ManualClock for what asks one")
 
     @contextmanager
     def transaction(self, *, within: int) -> Generator[Any]:
