@@ -22,6 +22,7 @@ from oncron._model import (
     Outcome,
     OutcomeKind,
     Pulse,
+    QueueRecord,
     RunRecord,
     RunState,
     ScheduleRecord,
@@ -32,6 +33,7 @@ from oncron._model import (
 )
 from oncron.stores._occupancy import Verdict
 from oncron.stores.memory import MemoryStore
+from oncron.stores.memory.leases import Room
 
 # --- ticks ----------------------------------------------------------------------------------
 
@@ -252,8 +254,49 @@ class ClaimNotRepeatable(MemoryStore):
 
 
 class MaxRunningIgnored(MemoryStore):
-    def _room_by_task(self, spec: ClaimSpec) -> dict[str, int]:
-        return {}
+    def _room(self, spec: ClaimSpec) -> Room:
+        return super()._room(replace(spec, max_running=()))
+
+
+class QueueLimitIgnored(MemoryStore):
+    def _room(self, spec: ClaimSpec) -> Room:
+        return super()._room(replace(spec, queue_limits=()))
+
+
+class FleetLimitIgnored(MemoryStore):
+    def _room(self, spec: ClaimSpec) -> Room:
+        return super()._room(replace(spec, fleet_limit=None))
+
+
+class QueueLimitPerTask(MemoryStore):
+    """Each task counts for itself in the queue that they share."""
+
+    def _room(self, spec: ClaimSpec) -> Room:
+        room = super()._room(spec)
+        mine = [run for run in self._running() if run.task in spec.tasks[:1]]
+        held = {queue: sum(run.queue == queue for run in mine) for queue, _ in spec.queue_limits}
+        return Room(room.tasks, {queue: most - held[queue] for queue, most in spec.queue_limits}, room.fleet)
+
+
+class PausedQueueGives(MemoryStore):
+    def _is_paused(self, queue: str) -> bool:
+        return False
+
+
+class PausedForOneSession(MemoryStore):
+    """A claim does not look whether the queue is paused; the poll does."""
+
+    def _is_claimable(self, run: RunRecord, spec: ClaimSpec) -> bool:
+        paused, self._queue_rows = self._queue_rows, {}
+        claimable = super()._is_claimable(run, spec)
+        self._queue_rows = paused
+        return claimable
+
+
+class ParkedIsReady(MemoryStore):
+    def _counted_queue(self, name: str, now: int) -> QueueRecord:
+        row = super()._counted_queue(name, now)
+        return replace(row, ready=row.ready + row.waiting, waiting=0)
 
 
 class ClaimForgetsTheLease(MemoryStore):
@@ -328,6 +371,42 @@ class EnqueuesWithoutSuccess(MemoryStore):
         return answer
 
 
+class ThenWithEveryOutcome(MemoryStore):
+    """Also with a retry that leaves the run pending."""
+
+    def _put_back(self, run: RunRecord, outcome: Outcome, kind: OutcomeKind, now: int) -> FinishResult:
+        if outcome.then is not None:
+            self._enqueue_one(outcome.then, now)
+        return super()._put_back(run, outcome, kind, now)
+
+
+class ThenWithSuccessAlone(MemoryStore):
+    def _finish_for_good(self, run: RunRecord, outcome: Outcome, kind: OutcomeKind, now: int) -> FinishResult:
+        then = outcome.then if kind is OutcomeKind.SUCCEEDED else None
+        return super()._finish_for_good(run, replace(outcome, then=then), kind, now)
+
+
+class ThenBeforeThePlaceIsFree(MemoryStore):
+    def _finish_for_good(self, run: RunRecord, outcome: Outcome, kind: OutcomeKind, now: int) -> FinishResult:
+        if outcome.then is not None and self._may_write(outcome.then):
+            self._enqueue_one(outcome.then, now)
+        return super()._finish_for_good(run, replace(outcome, then=None), kind, now)
+
+
+class ThenRefusesTheEnd(MemoryStore):
+    """A follower that nobody may write takes the end of its run with it."""
+
+    def _may_write(self, new: NewRun) -> bool:
+        if not super()._may_write(new):
+            raise KeyError(new.id)
+        return True
+
+
+class GuardForgotten(MemoryStore):
+    def _put(self, run: RunRecord) -> RunRecord:
+        return super()._put(replace(run, guard=None))
+
+
 class ReapsTheLiving(MemoryStore):
     """The reaper does not look at the lease."""
 
@@ -397,3 +476,58 @@ class PrunesOpenRuns(MemoryStore):
 class PrunesFreshGaps(MemoryStore):
     def _is_old_gap(self, gap: Gap, before: int) -> bool:
         return gap.last < before
+
+
+class PrunesNewestFailed(MemoryStore):
+    def _surplus(self, keep_failed: int | None) -> set[str]:
+        dead = [run for run in self._run_rows.values() if run.state in (RunState.FAILED, RunState.LOST)]
+        dead.sort(key=lambda run: (run.created_at, run.id))
+        return set() if keep_failed is None else {run.id for run in dead[keep_failed:]}
+
+
+class KeepsNoNumber(MemoryStore):
+    def _surplus(self, keep_failed: int | None) -> set[str]:
+        return set()
+
+
+class SurplusOfEveryEnd(MemoryStore):
+    """Succeeded ones count among those that are kept."""
+
+    def _surplus(self, keep_failed: int | None) -> set[str]:
+        ended = [run for run in self._run_rows.values() if run.ended_at is not None]
+        ended.sort(key=lambda run: (run.created_at, run.id), reverse=True)
+        return set() if keep_failed is None else {run.id for run in ended[keep_failed:]}
+
+
+class PrunesRunsOfBatches(MemoryStore):
+    def _prune_batches(self, before: int, limit: int) -> int:
+        pruned = super()._prune_batches(before, limit)
+        for run in list(self._run_rows.values()):
+            self._run_rows[run.id] = replace(run, batch=None)
+        return pruned
+
+
+class TagPrefixFound(MemoryStore):
+    async def schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[ScheduleRecord]:
+        rows = await super().schedules(names, after=after, limit=limit)
+        return [row for row in rows if tag is None or any(each.startswith(tag) for each in row.definition.tags)]
+
+
+class PageBeginsWithTheLast(MemoryStore):
+    async def schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[ScheduleRecord]:
+        rows = await super().schedules(names, tag=tag)
+        return [row for row in rows if after is None or row.name >= after][:limit]

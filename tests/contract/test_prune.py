@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncron._model import GapReason, OutcomeKind, Overlap, RunFilter, new_id
+from oncron._model import GapReason, NewBatch, OutcomeKind, Overlap, RunFilter, new_id
 from oncron._store import ReadableStore
 from tests.contract.given import (
     FAR_AHEAD,
@@ -131,3 +131,101 @@ async def test_a_pruned_run_is_gone_for_every_reader(store: ReadableStore) -> No
     assert await store.get_run(run_id) is None
     assert await store.get_runs([run_id]) == []
     assert (await enqueue(store, now=at(9))).is_new
+
+
+# --- no more than so many failed ones -------------------------------------------------------
+
+
+async def failed_runs(store: ReadableStore, *kinds: OutcomeKind) -> list[str]:
+    """One a second, from the first; all end at the tenth."""
+    ids: list[str] = []
+    for second, kind in enumerate(kinds):
+        run = await enqueued(store, now=at(second))
+        await finish(store, await claimed(store, now=at(second)), kind, now=at(10))
+        ids.append(run.id)
+    return ids
+
+
+async def test_of_the_failed_and_lost_only_the_newest_are_kept_however_young(store: ReadableStore) -> None:
+    ids = await failed_runs(store, *(OutcomeKind.FAILED, OutcomeKind.LOST) * 3)
+
+    assert await store.prune(ended_before=at(0), failed_before=at(0), keep_failed=2, now=at(11)) == 4
+
+    assert await left(store) == set(ids[4:])
+
+
+async def test_what_did_not_fail_counts_for_nothing_and_is_kept(store: ReadableStore) -> None:
+    fine = (OutcomeKind.SUCCEEDED, OutcomeKind.CANCELLED, OutcomeKind.SKIPPED)
+    ids = await failed_runs(store, OutcomeKind.FAILED, *fine, OutcomeKind.FAILED, *fine)
+    open_ones = {(await enqueued(store, now=at(20), delay=at(0))).id, (await enqueued(store, now=at(20))).id}
+    await claimed(store, now=at(20))
+
+    assert await store.prune(ended_before=at(0), failed_before=at(0), keep_failed=1, now=at(21)) == 1
+
+    assert await left(store) == {*ids[1:], *open_ones}
+
+
+async def test_a_failed_run_that_was_opened_again_is_not_surplus(store: ReadableStore) -> None:
+    ids = await failed_runs(store, *(OutcomeKind.FAILED,) * 3)
+    await store.retry(ids[0], now=at(11))
+
+    assert await store.prune(ended_before=at(0), failed_before=at(0), keep_failed=1, now=at(12)) == 1
+
+    assert await left(store) == {ids[0], ids[2]}
+
+
+async def test_age_and_number_are_limits_both(store: ReadableStore) -> None:
+    ids = await failed_runs(store, *(OutcomeKind.FAILED,) * 4)
+    young = await enqueued(store, now=at(5))
+    await finish(store, await claimed(store, now=at(5)), OutcomeKind.LOST, now=at(50))
+
+    assert await store.prune(ended_before=at(0), failed_before=at(20), keep_failed=2, now=at(51)) == 4
+
+    assert await left(store) == {young.id}
+    assert ids[3] not in await left(store)
+
+
+async def test_none_may_be_kept_and_without_a_number_all_are(store: ReadableStore) -> None:
+    await failed_runs(store, *(OutcomeKind.FAILED,) * 3)
+
+    assert await store.prune(ended_before=at(0), failed_before=at(0), now=at(11)) == 0
+    assert await store.prune(ended_before=at(0), failed_before=at(0), keep_failed=0, now=at(11)) == 3
+    assert await left(store) == set()
+
+
+async def test_surplus_goes_in_small_batches_too(store: ReadableStore) -> None:
+    await failed_runs(store, *(OutcomeKind.FAILED,) * 6)
+
+    pruned = [
+        await store.prune(ended_before=at(0), failed_before=at(0), keep_failed=1, limit=2, now=at(11)) for _ in range(4)
+    ]
+
+    assert pruned == [2, 2, 1, 0]
+
+
+# --- of a batch -----------------------------------------------------------------------------
+
+
+async def test_no_run_of_a_batch_on_record_is_pruned(store: ReadableStore) -> None:
+    batch = new_id()
+    await store.open_batch(NewBatch(id=batch), now=at(0))
+    for kind in (OutcomeKind.SUCCEEDED, OutcomeKind.FAILED):
+        await enqueued(store, now=at(0), batch=batch)
+        await finish(store, await claimed(store, now=at(0)), kind, now=at(1))
+    await store.close_batch(batch, now=at(1))
+
+    assert await store.prune(ended_before=FAR_AHEAD, failed_before=at(1), keep_failed=0, now=at(2)) == 0
+    assert len(await left(store)) == 2
+
+
+async def test_runs_go_with_their_batch(store: ReadableStore) -> None:
+    batch = new_id()
+    await store.open_batch(NewBatch(id=batch), now=at(0))
+    for _ in range(2):
+        await enqueued(store, now=at(0), batch=batch)
+        await finish(store, await claimed(store, now=at(0)), now=at(1))
+    await store.close_batch(batch, now=at(1))
+
+    assert await store.prune(ended_before=FAR_AHEAD, failed_before=at(2), now=at(3)) == 3
+    assert await store.get_batch(batch) is None
+    assert await left(store) == set()

@@ -20,6 +20,7 @@ from oncron._model import (
 )
 from oncron.stores._occupancy import Verdict
 from oncron.stores.memory import MemoryStore
+from oncron.stores.memory.leases import Room
 
 
 class Torn(MemoryStore):
@@ -65,10 +66,10 @@ class TornClaim(Torn):
 
 
 class TornCount(Torn):
-    """Between counting what runs of a task and leasing one more."""
+    """Between counting what runs of a task, of a queue or of all, and leasing one more."""
 
-    def _room_by_task(self, spec: ClaimSpec) -> dict[str, int]:
-        room = super()._room_by_task(spec)
+    def _room(self, spec: ClaimSpec) -> Room:
+        room = super()._room(spec)
         self._let_others_in()
         return room
 
