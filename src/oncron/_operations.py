@@ -55,9 +55,12 @@ class Operations:
     ) -> Schedule:
         """Create or replace a schedule that lives in the store until it is removed. Safe to repeat.
 
-        Raises InvalidOption for a name that code declares, InvalidTrigger, InvalidArguments, Stopped."""
+        Raises InvalidOption for a name that code declares, InvalidTrigger, InvalidArguments, Stopped; NotSupported,
+        StoreUnsafe for a guard that would keep nobody out here."""
         self._desk.refuse_if_stopped("put a schedule")
         definition = self._registry.define(name, trigger, task, dict(options), origin="api").definition
+        if (guard := definition.guard) is not None:
+            await self._desk.ask(lambda store: store.refuse_guard(guard))
         return Schedule(await self._desk.change(lambda store: registrar.put(store, definition)))
 
     async def remove_schedule(self, name: str) -> None:

@@ -17,6 +17,7 @@ from oncron._chain import Layer, layer_of
 from oncron._clock import wall_us
 from oncron._engine.spec import TaskSpec
 from oncron._importable import refuse_unfound
+from oncron._lock_key import known_key
 from oncron._limiter import Limiter
 from oncron._model import Definition, Missed, Overlap, checked_name, sortable_version
 from oncron._task import Settings, Task, TaskDesk, make_task, spec_of, unique_text
@@ -198,6 +199,8 @@ class Registry:
             tzdata=sortable_version(tzdata_version()),
         )
         _refuse_empty_window(where, definition)
+        if definition.guard == "advisory":
+            known_key(name)
         return Declared(definition, _calling_place())
 
     def _bound(self, where: str, name: str, trigger: Any, timezone: Any) -> Trigger:

@@ -364,6 +364,20 @@ class Batches(Protocol):
         ...
 
 
+class Guards(Protocol):
+    """`guard="advisory"`: a lock outside of oncron's tables, which another scheduler takes for the same name. It is held
+    while a run executes, so that both fleets stay out of each other's way while work moves from one to the other."""
+
+    async def refuse_guard(self, guard: str) -> None:
+        """Raises NotSupported for a guard that is not this store's, StoreUnsafe where it would keep nobody out."""
+        ...
+
+    def guarded(self, name: str, lost: Callable[[str], None]) -> AbstractAsyncContextManager[bool]:
+        """Whether the lock of that name is ours until the block is left; never waits for it. `lost` is called, with the
+        reason and on the same loop, when it is not any more. Raises StoreUnavailable, StoreUnsafe, NotSupported."""
+        ...
+
+
 class Declared(Protocol):
     """Who still declares which schedules, so that those which nobody declares can go dormant.
     Replicas of one release declare the same set: its names are written once."""
@@ -486,5 +500,5 @@ class Reader(Protocol):
         ...
 
 
-class ReadableStore(Store, Queues, Locks, Batches, Declared, Transactions, Reader, Protocol):
+class ReadableStore(Store, Queues, Locks, Batches, Guards, Declared, Transactions, Reader, Protocol):
     """What `_app.py` holds: everything."""

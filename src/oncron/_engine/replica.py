@@ -16,6 +16,7 @@ from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.executor import Executor
 from oncron._engine.followers import Followers
+from oncron._engine.guard import Guards
 from oncron._engine.janitor import Janitor
 from oncron._engine.keeper import Keeper
 from oncron._engine.scheduler import Scheduler
@@ -92,6 +93,7 @@ class Replica:
             tasks,
             on_trust=self._executor.processes.trust,
         )
+        self._guards = Guards(door)
         self._shards = Shards(worker_id)
         self._scheduler = Scheduler(
             door,
@@ -134,6 +136,7 @@ class Replica:
 
     async def start(self) -> None:
         await self._door.keep_trying(self._keeper.once, limits.CALL_DEADLINE)
+        await self._door.keep_trying(lambda: self._guards.refuse(self._definitions()), limits.CALL_DEADLINE)
         await self._door.keep_trying(self._declare_all, limits.CALL_DEADLINE)
         self._say("worker.started")
         self.worker.accepting = self._runs_worker
@@ -263,15 +266,15 @@ class Replica:
             await self._declare.wait()
             self._declare.clear()
             try:
-                await self._declare_all()
+                await self._declare_all(await self._guards.kept(self._definitions()))
             except BaseException:
                 self._declare.set()  # not declared yet: the loop starts again and does it then
                 raise
             self._scheduler.look_again()
             self.worker.due_at(0)
 
-    async def _declare_all(self) -> None:
-        definitions = self._definitions()
+    async def _declare_all(self, definitions: Sequence[Definition] | None = None) -> None:
+        definitions = self._definitions() if definitions is None else definitions
         if not definitions:
             return
         for name, what in await self._door(

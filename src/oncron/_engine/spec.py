@@ -15,7 +15,7 @@ from oncron._engine.wire import Target
 from oncron._lifecycle import Backoff, default_backoff
 from oncron._model import NewRun, Report, RunRecord
 
-StopReason = Literal["timeout", "cancelled", "stopped", "lease lost", "doubt"]
+StopReason = Literal["timeout", "cancelled", "stopped", "lease lost", "doubt", "guard lost"]
 
 
 CHAIN_KEY = "\n\nevery_after_end"

@@ -20,6 +20,7 @@ from oncron import _defaults as limits
 from oncron._clock import boot_us, sleep_us, wait_us
 from oncron._engine.door import Door, is_for_the_operator
 from oncron._engine.executor import Executor
+from oncron._engine.guard import under_guard
 from oncron._engine.spec import CHAIN_KEY, Execution, Settings, TaskSpec
 from oncron._events import Say, of_run
 from oncron._lifecycle import error_text, judge, released
@@ -226,7 +227,7 @@ class Worker:
             # The same run under a lease that was lost: it was told to stop, and two copies at once are one too many.
             await asyncio.wait({before})
         try:
-            outcome = await self._executor.run(execution, spec)
+            outcome = await self._run(execution, spec)
         except BaseException as error:
             me = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and me is not None and me.cancelling():
@@ -239,6 +240,11 @@ class Worker:
             self._let_go(execution)
         else:
             self._record(outcome)
+
+    async def _run(self, execution: Execution, spec: TaskSpec) -> Outcome | None:
+        if execution.run.guard != "advisory":
+            return await self._executor.run(execution, spec)
+        return await under_guard(self._door.store, execution, spec, lambda: self._executor.run(execution, spec))
 
     def _record(self, outcome: Outcome) -> None:
         execution = self.executions.get(outcome.run_id)

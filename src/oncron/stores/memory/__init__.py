@@ -8,9 +8,11 @@ Every step is small functions named by the rule that they are.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from oncron import _clock
+from oncron.stores._no_guards import NoGuards
 from oncron.stores._no_transactions import NoTransactions
 from oncron.stores.memory.batches import Batches
 from oncron.stores.memory.bell import Bell
@@ -21,7 +23,7 @@ from oncron.stores.memory.schedules import Schedules
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Schedules, Batches, Queues, Reads, NoTransactions):
+class MemoryStore(Schedules, Batches, Queues, Reads, NoTransactions, NoGuards):
     """A store for one process: gone with it. Several apps, loops and threads may share one instance.
 
     `clock` gives microseconds (this machine's wall clock by default); a step backwards is ignored.
@@ -31,6 +33,11 @@ class MemoryStore(Schedules, Batches, Queues, Reads, NoTransactions):
         super().__init__(clock or _clock.wall_us)
         self.url = url
         self._bell = Bell()
+
+    @asynccontextmanager
+    async def guarded(self, name: str, lost: Callable[[str], None]) -> AsyncGenerator[bool]:  # noqa: ARG002
+        """Nobody else is there, in a test whose app meets in PostgreSQL otherwise."""
+        yield True
 
     async def open(self) -> None: ...
 

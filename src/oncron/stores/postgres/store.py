@@ -41,6 +41,7 @@ from oncron.stores import _sql
 from oncron.stores.postgres import _errors, _steps, _wire
 from oncron.stores.postgres._address import Address
 from oncron.stores.postgres._apart import Apart
+from oncron.stores.postgres._guards import AdvisoryGuards
 from oncron.stores.postgres._pool import Pool, connected
 from oncron.stores.postgres._reads import Reads
 from oncron.stores.postgres._schema import PACKAGE, Schema
@@ -60,7 +61,7 @@ ATTEMPTS = 4
 """Of a step that PostgreSQL broke off to end a deadlock: nothing was written."""
 
 
-class PostgresStore(Reads, InTransactions):
+class PostgresStore(Reads, InTransactions, AdvisoryGuards):
     """Replicas meet in one schema of a PostgreSQL database (13 or newer).
 
     `namespace` is the schema's name. `listen_url` is a direct way to the server for LISTEN, if `url`
@@ -79,8 +80,8 @@ class PostgresStore(Reads, InTransactions):
         self._firing = Pool(self._address, FIRE_LANES)
         self._others = Pool(self._address, pool_size - FIRE_LANES)
         self._schema = Schema(namespace, self._address.shown)
-        listen_address = self._address if listen_url is None else Address(listen_url)
-        self._listener = Listener(listen_address, self._queries, self._quoted)
+        self._direct = self._address if listen_url is None else Address(listen_url)
+        self._listener = Listener(self._direct, self._queries, self._quoted)
         self._hinting = False
         self._hint_again = False
         self._apart = Apart(self._address)

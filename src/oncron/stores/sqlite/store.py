@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from oncron import _defaults as limits, _model as m
 from oncron.errors import InvalidOption, SchemaOutdated
+from oncron.stores._no_guards import NoGuards
 from oncron.stores.sqlite import (
     _claim,
     _declare,
@@ -34,7 +35,7 @@ _inherited: list[Lane] = []
 here, and with it the parent's locks."""
 
 
-class SQLiteStore(InTransactions):
+class SQLiteStore(InTransactions, NoGuards):
     """A store in a file. `path_or_url` is a path, `sqlite:///relative.db` or `sqlite:////absolute.db`;
     `namespace` begins the names of the tables, so that several apps may share the file.
 
