@@ -4,16 +4,19 @@ postgres_url       a fresh, empty database; dropped afterwards
 postgres_errors    call it: the ERROR lines the server logged for that database
 postgres_server    the shared server itself (one a run, one a worker under xdist): do not stop it
 own_postgres       a server of the test's own, to stop, kill and restart
+redis_server       the shared Redis, valkey_server the shared Valkey: every test takes a namespace of its own
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NoReturn
 
 import pytest
 
+from tests.redis_server import RedisServer
 from tests.servers import PostgresServer, ServerMissing
 
 
@@ -27,11 +30,24 @@ def _start_postgres() -> PostgresServer:
     try:
         server = PostgresServer()
     except ServerMissing as missing:
-        if os.environ.get("CI"):
-            pytest.fail(f"CI must bring its servers: {missing}", pytrace=False)
-        pytest.skip(str(missing))
+        _miss(missing)
     server.start()
     return server
+
+
+def start_redis(kind: str, settings: Mapping[str, str] | None = None) -> RedisServer:
+    try:
+        server = RedisServer(kind, settings)
+    except ServerMissing as missing:
+        _miss(missing)
+    server.start()
+    return server
+
+
+def _miss(missing: ServerMissing) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"CI must bring its servers: {missing}", pytrace=False)
+    pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
@@ -61,5 +77,19 @@ def postgres_errors(postgres_server: PostgresServer, postgres_url: str) -> Calla
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
     server = _start_postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    server = start_redis("redis")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[RedisServer]:
+    server = start_redis("valkey")
     yield server
     server.close()

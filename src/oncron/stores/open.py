@@ -19,9 +19,11 @@ DEFAULT_URL = "sqlite:///oncron.db"
 _FORMS = {
     "sqlite": "sqlite:///relative.db or sqlite:////absolute.db",
     "postgresql": "postgresql://user@host/database",
+    "redis": "redis://host:6379/0 (also valkey://, rediss://, redis+sentinel://, redis+cluster://)",
     "memory": "memory://",
 }
 _ALIASES = {"postgres": "postgresql", "sqlite3": "sqlite"}
+_REDIS = re.compile(r"(rediss?|valkeys?)(\+(sentinel|cluster|unix))?|unix")
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
@@ -47,6 +49,8 @@ def opener(url: object, *, namespace: str = "oncron", listen_url: str | None = N
     checked_namespace(namespace)
     if listen_url is not None and scheme != "postgresql":
         raise InvalidOption(f"listen_url= is for PostgreSQL; {scheme}:// needs none")
+    if _REDIS.fullmatch(scheme):
+        return _redis(url, namespace)
     if scheme == "sqlite":
         return _sqlite(url, namespace)
     if scheme == "postgresql":
@@ -105,6 +109,14 @@ def _postgres(url: str, namespace: str, listen_url: str | None) -> Opener:
         return PostgresStore(url, namespace=namespace, listen_url=listen_url)
 
     return Opener(without_password(url), make)
+
+
+def _redis(url: str, namespace: str) -> Opener:
+    _driver("redis", "Redis", "redis")
+    from oncron.stores.redis import RedisStore
+
+    shown = RedisStore(url, namespace=namespace).url  # raises for a URL that names no place
+    return Opener(shown, lambda: RedisStore(url, namespace=namespace))
 
 
 def _memory(url: str) -> Opener:

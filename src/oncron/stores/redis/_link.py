@@ -1,0 +1,142 @@
+"""Connections: to one server, to the one that sentinels name, or to a cluster; all alike from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from redis import asyncio as aioredis, exceptions as rx
+from redis.asyncio import cluster, sentinel
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from oncron._defaults import CALL_DEADLINE
+from oncron.stores.redis import _errors
+from oncron.stores.redis._address import Address
+from oncron.stores.redis._scripts import Script, script
+
+DEADLINE_S = CALL_DEADLINE / 1_000_000
+CONNECTIONS = 8
+"""What one store uses at once, besides one that listens."""
+
+
+class Link:
+    """Runs scripts on a namespace. Connects at the first call; after `reset` at the next one anew."""
+
+    def __init__(self, address: Address, namespace: str) -> None:
+        self._address = address
+        self._key = f"{{{namespace}}}:meta"
+        self._client: Any = None
+        self._sentinel: Any = None
+        self._turn = asyncio.Semaphore(CONNECTIONS)
+
+    async def run(self, name: str, payload: bytes, now: int | None, *, writes: bool) -> Any:
+        """The script's answer. With `writes` and wait_replicas= so many replicas have it too. Raises StoreError."""
+        wanted = script(name)
+        arguments = (1, self._key, "" if now is None else str(now), payload)
+        return await self._guarded(self._run(wanted, arguments, writes=writes))
+
+    async def command(self, *arguments: Any) -> Any:
+        """For what is no script."""
+        return await self._guarded(self._connected().execute_command(*arguments))
+
+    async def reset(self) -> None:
+        """Never raises: what cannot be closed is gone already."""
+        client, self._client, sentinels, self._sentinel = self._client, None, self._sentinel, None
+        self._turn = asyncio.Semaphore(CONNECTIONS)
+        for each in (client, *(sentinels.sentinels if sentinels is not None else ())):
+            if each is not None:
+                try:
+                    await each.aclose()
+                except _errors.DRIVER:
+                    pass
+                except RuntimeError:
+                    pass  # its event loop is closed
+
+    @asynccontextmanager
+    async def subscribed(self, channel: str) -> AsyncGenerator[Any]:
+        """A subscription on a connection of its own."""
+        client, own = await self._listening_client()
+        subscription = client.pubsub()
+        try:
+            await self._guarded(subscription.subscribe(channel))
+            yield subscription
+        finally:
+            await subscription.aclose()
+            if own:
+                await client.aclose()
+
+    # --- one call -------------------------------------------------------------------------
+
+    async def _guarded(self, call: Any) -> Any:
+        try:
+            async with asyncio.timeout(DEADLINE_S), self._turn:
+                return await call
+        except _errors.DRIVER as error:
+            raise _errors.translated(error, self._address.shown) from error
+        finally:
+            call.close()
+
+    async def _run(self, wanted: Script, arguments: tuple[Any, ...], *, writes: bool) -> Any:
+        send = self._send_and_wait if writes and self._address.wait_replicas else self._send
+        try:
+            return await send("EVALSHA", wanted.digest, arguments)
+        except rx.NoScriptError:
+            # After SCRIPT FLUSH, a restart or a fail-over; the whole text makes it known again.
+            return await send("EVAL", wanted.text, arguments)
+
+    async def _send(self, how: str, what: str, arguments: tuple[Any, ...]) -> Any:
+        return await self._connected().execute_command(how, what, *arguments)
+
+    async def _send_and_wait(self, how: str, what: str, arguments: tuple[Any, ...]) -> Any:
+        """The script, then WAIT on the same connection. The write between makes a repetition, which writes
+        nothing itself, wait for what the first attempt wrote."""
+        wanted, within = self._address.wait_replicas, self._address.wait_within
+        async with self._connected().pipeline(transaction=False) as pipe:
+            pipe.execute_command(how, what, *arguments)
+            pipe.execute_command("HINCRBY", self._key, "waits", 1)
+            pipe.execute_command("WAIT", wanted, within)
+            answer, _, acknowledged = await pipe.execute(raise_on_error=False)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(acknowledged, Exception):
+            raise acknowledged
+        if acknowledged < wanted:
+            raise _errors.too_few(acknowledged, wanted, self._address.shown)
+        return answer
+
+    # --- connections ----------------------------------------------------------------------
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            self._client = self._make()
+        return self._client
+
+    def _make(self) -> Any:
+        where = self._address
+        if where.kind == "cluster":
+            nodes = [cluster.ClusterNode(host, port) for host, port in where.hosts]
+            options = {key: value for key, value in where.options.items() if key != "db"}
+            return aioredis.RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
+        options: dict[str, Any] = {**where.options, "retry": Retry(NoBackoff(), 0)}
+        if where.kind == "sentinel":
+            apart = {key: value for key, value in options.items() if key.startswith("socket") or key == "protocol"}
+            apart |= where.sentinel_options
+            self._sentinel = sentinel.Sentinel(list(where.hosts), sentinel_kwargs=apart)
+            return self._sentinel.master_for(where.service, **options)
+        if where.kind == "unix":
+            path = options.pop("path")
+            return aioredis.Redis(unix_socket_path=path, **options)
+        [(host, port)] = where.hosts
+        return aioredis.Redis(host=host, port=port, **options)
+
+    async def _listening_client(self) -> tuple[Any, bool]:
+        """A client that can subscribe, and whether it is to be closed afterwards."""
+        client = self._connected()
+        if self._address.kind != "cluster":
+            return client, False
+        await self._guarded(client.initialize())
+        node = client.get_default_node()
+        return aioredis.Redis(host=node.host, port=node.port, **self._address.options), True

@@ -1,0 +1,152 @@
+-- include: runs
+--
+-- The place of a schedule (G10): who has it, who waits for it.
+--
+--   schedule:NAME   hash: status revision cursor next_at last_token created_count overlap limit origin
+--                   created_at changed_at note digest previous, fire_id fired (of the newest firing), and
+--                   heads: ids of its open serial runs that are not parked, one but for odd policies
+--   definitions     hash name -> the definition as JSON, without what is null
+
+local FIELDS = {'status', 'revision', 'cursor', 'created_count', 'overlap', 'limit', 'heads', 'last_token', 'fire_id'}
+local schedules = {}
+
+-- The schedule's row, its numbers as text but for created_count, limit and last_token; nil if there is none.
+local function schedule(name)
+    local known = schedules[name]
+    if known ~= nil then
+        return known or nil
+    end
+    local row = call('HMGET', NS .. 'schedule:' .. name, unpack(FIELDS))
+    if not row[1] then
+        schedules[name] = false
+        return nil
+    end
+    known = {
+        key = NS .. 'schedule:' .. name, name = name, status = row[1], revision = row[2], cursor = row[3],
+        created_count = tonumber(row[4]), overlap = row[5], limit = number(row[6]), heads = {},
+        last_token = tonumber(row[8]), fire_id = row[9],
+    }
+    for id in string.gmatch(row[7] or '', '%S+') do
+        table.insert(known.heads, id)
+    end
+    schedules[name] = known
+    return known
+end
+
+rehead = function(name, id, is_head)
+    local row = schedule(name)
+    if is_head then
+        table.insert(row.heads, id)
+    else
+        for place, head in ipairs(row.heads) do
+            if head == id then
+                table.remove(row.heads, place)
+                break
+            end
+        end
+    end
+    if #row.heads > 0 then
+        call('HSET', row.key, 'heads', table.concat(row.heads, ' '))
+    else
+        call('HDEL', row.key, 'heads')
+    end
+end
+
+local function is_used_up(row)
+    return row.limit ~= nil and row.created_count >= row.limit
+end
+
+local FREE = {superseded = {}, parked = false}
+
+-- The first in tick order of those that wait and may not be superseded: they have started, or belong to a
+-- catch-up, all of which were meant to run.
+local function firmly_waiting(line)
+    local found
+    local function consider(run)
+        if run and (not found or position(run) < position(found)
+            or position(run) == position(found) and line_member(run) < line_member(found)) then
+            found = run
+        end
+    end
+    for _, range in ipairs({{'-inf', '(-4e15'}, {'-4e15', '(0'}}) do
+        local first = call('ZRANGEBYSCORE', line, range[1], range[2], 'LIMIT', 0, 1)[1]
+        consider(first and load(string.sub(first, 18)))
+    end
+    local waiting = {}
+    for _, member in ipairs(call('ZRANGEBYSCORE', line, 0, '+inf')) do
+        local run = load(string.sub(member, 18))
+        if run.is_catchup then
+            consider(run)
+            break
+        end
+        table.insert(waiting, run)
+    end
+    return found, waiting
+end
+
+-- How a new run meets the place. Writes nothing.
+--   in_the_way     id of the run because of which the new one is refused
+--   superseded     runs that end as skipped, so that the new one waits instead
+--   asked_to_stop  the head that is to stop
+--   parked         whether the new one waits
+local function admit(row, overlap, catchup)
+    if overlap == 'allow' or #row.heads == 0 then
+        return FREE
+    end
+    if catchup or overlap == 'queue' then
+        return {superseded = {}, parked = true}
+    end
+    if overlap == 'skip' then
+        return {in_the_way = row.heads[1]}
+    end
+    local firm, waiting = firmly_waiting(NS .. 'line:' .. row.name)
+    if firm then
+        return {in_the_way = firm.id}
+    end
+    local verdict = {superseded = waiting, parked = true}
+    if overlap == 'cancel' then
+        local head = load(row.heads[1])
+        if head.state == 'running' and not head.cancel_requested then
+            verdict.asked_to_stop = head
+        end
+    end
+    return verdict
+end
+
+-- Unparks the next in line if nobody has the place. Returns what was unparked.
+local function fill_place(row)
+    if #row.heads > 0 then
+        return nil
+    end
+    local first = call('ZRANGE', NS .. 'line:' .. row.name, 0, 0)[1]
+    if not first then
+        return nil
+    end
+    local run = load(string.sub(first, 18))
+    run.parked = nil
+    save(run)
+    return run
+end
+
+-- The run ends (G6) and frees its place. Returns its record's text and what got the place.
+local function finish_run(run, state)
+    run.state, run.ended_at, run.parked = state, now, nil
+    local raw = save(run)
+    return raw, run.schedule and fill_place(schedule(run.schedule)) or nil
+end
+
+local function make_room(row, verdict)
+    for _, run in ipairs(verdict.superseded) do
+        run.state, run.ended_at, run.parked, run.reason = 'skipped', now, nil, 'superseded'
+        save(run)
+        if run.tick then
+            -- It no longer counts for the schedule's limit.
+            row.created_count = row.created_count - 1
+            call('HINCRBY', row.key, 'created_count', -1)
+        end
+    end
+    if verdict.asked_to_stop then
+        verdict.asked_to_stop.cancel_requested = true
+        save(verdict.asked_to_stop)
+    end
+end
