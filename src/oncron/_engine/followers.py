@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from oncron import _defaults as limits
-from oncron._clock import sleep_us
+from oncron._clock import sleep_us, wait_us
 from oncron._engine.door import Door
 from oncron._engine.spec import TaskSpec
 from oncron._model import BatchRecord, NewRun
 
-_LOOK_EVERY = 30 * limits.SECOND
+_LOOK_EVERY = 120 * limits.SECOND
 _PAGE = 100
 
 
@@ -28,6 +28,11 @@ class Followers:
         self._door, self._tasks, self._due = door, tasks, due
         self._ended: set[str] = set()
         self._told = asyncio.Event()
+        self._look = asyncio.Event()
+
+    def worker_died(self) -> None:
+        """It may have written the end of a run, and not what follows from it."""
+        self._look.set()
 
     def run_ended(self, batch: str | None) -> None:
         """A run of this batch has ended, or was taken away."""
@@ -49,7 +54,8 @@ class Followers:
                 self._told.set()
 
     async def look_loop(self) -> None:
-        """Batches whose last run ended unseen, and chains that broke off."""
+        """Batches whose last run ended unseen, and chains that broke off: at the start, when a worker has died, and
+        now and then."""
         first = True
         while True:
             await self._mend_chains(at_once=first)
@@ -62,7 +68,8 @@ class Followers:
                     break
                 after = page[-1].id
                 await sleep_us(50_000)
-            await sleep_us(_LOOK_EVERY)
+            await wait_us(self._look, _LOOK_EVERY)
+            self._look.clear()
 
     async def _mend_chains(self, *, at_once: bool) -> None:
         """Every chain has an open run. One that never had any begins at once."""

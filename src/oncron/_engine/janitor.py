@@ -45,9 +45,10 @@ class Janitor:
         look_again: Callable[[], None],
         declare_again: Callable[[], None],
         run_ended: Callable[[str | None], None],
+        worker_died: Callable[[], None],
         say: Say,
     ) -> None:
-        self._run_ended = run_ended
+        self._run_ended, self._worker_died = run_ended, worker_died
         self._door, self._settings, self._definitions = door, settings, definitions
         self._due, self._look_again, self._declare_again, self._say = due, look_again, declare_again, say
         self._expired = asyncio.Event()
@@ -104,6 +105,8 @@ class Janitor:
             self._say("worker.dead", worker=worker)
         if reaped.runs:
             self._due()
+        if reaped.runs or reaped.workers:
+            self._worker_died()
 
     async def prune_loop(self) -> None:
         """Old ends and gaps, in small batches, so that firing never waits for it. A replica that lives for

@@ -112,6 +112,7 @@ class Replica:
             look_again=self._scheduler.look_again,
             declare_again=self.declare_again,
             run_ended=self._followers.run_ended,
+            worker_died=self._followers.worker_died,
             say=say,
         )
 
