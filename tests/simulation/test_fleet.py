@@ -404,20 +404,43 @@ def test_replicas_that_slept_together_take_nothing_from_each_other_when_they_wak
     assert [line.how for line in fleet.oracle.lines] == ["returned"] * 12
 
 
-def test_a_store_that_goes_back_half_a_minute_runs_no_tick_again_that_a_live_replica_remembers() -> None:
-    """A restore, a fail-over to a standby that lagged: cursors are raised to where they are known to have been."""
+def _half_a_minute_is_forgotten(fleet: Fleet) -> None:
+    """A restore, a fail-over to a standby that lagged."""
     tables = ("_schedule_rows", "_run_rows", "_open", "_open_of", "_gap_rows", "_worker_rows")
+    kept = {table: copy.deepcopy(dict(getattr(fleet.store, table))) for table in tables}
+    fleet.loop.run_until_complete(fleet.sleep(30))
+    for table, rows in kept.items():
+        dict.clear(getattr(fleet.store, table))
+        dict.update(getattr(fleet.store, table), rows)
+
+
+def test_what_a_replica_executed_it_remembers_as_settled_though_another_fired_it() -> None:
+    with fleet_in_virtual_time(replicas=2) as fleet:
+        fleet.definitions = [
+            scheduled(f"s{k}", every(seconds=7 + k), overlap=Overlap.ALLOW, missed=Missed.ALL) for k in range(20)
+        ]
+        fires, executes = fleet.replicas
+        fires.roles = {"scheduler": True, "worker": False}
+        fleet.boot()
+        fleet.loop.run_until_complete(fleet.sleep(46.5))  # so that nobody reads the agenda in what is forgotten
+        _half_a_minute_is_forgotten(fleet)
+        fires.kill()
+        fleet.loop.run_until_complete(fleet.sleep(60))
+
+    assert executes.up
+    executed = [(line.run.schedule, line.run.tick) for line in fleet.oracle.lines]
+    assert len(executed) == len(set(executed))
+
+
+def test_a_store_that_goes_back_half_a_minute_runs_no_tick_again_that_a_live_replica_remembers() -> None:
+    """Cursors are raised to where they are known to have been."""
     with fleet_in_virtual_time() as fleet:
         fleet.definitions = [
             scheduled(f"s{k}", every(seconds=7 + k), overlap=Overlap.ALLOW, missed=Missed.ALL) for k in range(4)
         ]
         fleet.boot()
         fleet.loop.run_until_complete(fleet.sleep(60.5))
-        kept = {table: copy.deepcopy(dict(getattr(fleet.store, table))) for table in tables}
-        fleet.loop.run_until_complete(fleet.sleep(30))
-        for table, rows in kept.items():
-            dict.clear(getattr(fleet.store, table))
-            dict.update(getattr(fleet.store, table), rows)
+        _half_a_minute_is_forgotten(fleet)
         fleet.loop.run_until_complete(fleet.sleep(60))
 
     executed = [(line.run.schedule, line.run.tick) for line in fleet.oracle.lines]

@@ -83,6 +83,7 @@ class Replica:
             trust=self._trust,
             tell_others=self.tell_others,
             run_ended=self._followers.run_ended,
+            has_settled=self._has_settled,
             say=say,
         )
         self._keeper = Keeper(
@@ -110,7 +111,7 @@ class Replica:
             definitions,
             due=lambda: self.worker.due_at(0),
             look_again=self._scheduler.look_again,
-            declare_again=self.declare_again,
+            declare_again=self._offer_again,
             run_ended=self._followers.run_ended,
             worker_died=self._followers.worker_died,
             say=say,
@@ -129,6 +130,10 @@ class Replica:
             tasks=tuple(self._tasks) if self._runs_worker and len(self._tasks) <= _TOLD_TASKS else (),
             queues=self._queue_names() if self._runs_worker else None,
         )
+
+    def _has_settled(self, schedule: str, tick: int) -> None:
+        if self._runs_scheduler:
+            self._scheduler.has_settled(schedule, tick)
 
     def _trust(self, sent: int, lease_left: int) -> bool:
         return self._keeper.trust(sent, lease_left)
@@ -261,6 +266,11 @@ class Replica:
 
     def declare_again(self) -> None:
         self._declare.set()
+
+    def _offer_again(self) -> None:
+        """As they were declared before: whoever refuses that once more need not be told of again."""
+        self._overruled.update(definition.name for definition in self._definitions())
+        self.declare_again()
 
     async def _declare_loop(self) -> None:
         while True:

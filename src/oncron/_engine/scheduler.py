@@ -106,6 +106,8 @@ class Scheduler:
         """Schedules that were complained of, by the revision that they had."""
         self._settled: dict[str, int] = {}
         """How far each schedule's ticks are known to be settled, to notice a store that went back."""
+        self._told: dict[str, int] = {}
+        """The same from runs that were seen since the last read: one on its way may not show them yet."""
         self._aside = Aside()
         self._failures = 0
         self._wake = asyncio.Event()
@@ -123,6 +125,10 @@ class Scheduler:
         """Read the agenda anew, and what could not be read: it may be mended."""
         self._unreadable.clear()
         self.look_again()
+
+    def has_settled(self, name: str, tick: int) -> None:
+        """A run of that tick was seen: the schedule's cursor has passed it, whoever fired it."""
+        self._told[name] = max(tick, self._told.get(name, tick))
 
     def regroup(self) -> None:
         """The replicas changed: who is first is drawn anew."""
@@ -180,6 +186,8 @@ class Scheduler:
         names: dict[str, None] = {}
         after: tuple[int, str] | None = None
         while True:
+            told, self._told = self._told, {}
+            self._remember(told)
             page = await self._door(
                 lambda store, after=after: store.due(until, after=after, exclude=tuple(self._unreadable), limit=_PAGE)
             )
@@ -266,10 +274,13 @@ class Scheduler:
             remembered = self._settled[due.name]
             await self._door(lambda store, due=due, to=remembered: registrar.raise_cursor(store, due.name, to))
             self._stale = True
+        self._remember({due.name: due.cursor for due in dues})
+        return [due for due in dues if due not in behind] if behind else dues
+
+    def _remember(self, settled: dict[str, int]) -> None:
         if len(self._settled) > _REMEMBERED:
             self._settled.clear()
-        self._settled.update((due.name, due.cursor) for due in dues if due.cursor > self._settled.get(due.name, 0))
-        return [due for due in dues if due not in behind] if behind else dues
+        self._settled.update((name, at) for name, at in settled.items() if at > self._settled.get(name, 0))
 
     def _put(self, entry: Entry) -> None:
         at = entry.next_at if entry.mine else entry.next_at + self._look_delay()

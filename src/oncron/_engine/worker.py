@@ -83,11 +83,12 @@ class Worker:
         trust: Callable[[int, int], bool],
         tell_others: Callable[[], None],
         run_ended: Callable[[str | None], None],
+        has_settled: Callable[[str, int], None],
         say: Say,
     ) -> None:
         self._door, self._me, self._settings, self._tasks = door, me, settings, tasks
         self._executor, self._trust, self._tell_others, self._say = executor, trust, tell_others, say
-        self._run_ended = run_ended
+        self._run_ended, self._has_settled = run_ended, has_settled
         self._running: dict[str, asyncio.Task[None]] = {}
         self.executions: dict[str, Execution] = {}
         """By run id: everything this worker holds."""
@@ -213,6 +214,8 @@ class Worker:
         self.moved.set()
         self.quiet.clear()
         self.busy.set()
+        if run.schedule is not None and run.tick is not None and run.backfill is None:
+            self._has_settled(run.schedule, run.tick)
         self._say("run.claimed", **of_run(run, late_by=_span(execution.claimed_at - run.due_at)))
         if spec is None or not self.accepting:
             self._record(released(run, "this worker cannot take it", started=False))
