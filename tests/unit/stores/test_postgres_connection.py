@@ -95,6 +95,19 @@ async def test_a_server_that_never_answers_costs_no_more_than_the_deadline(
     assert time.monotonic() - begun < 2
 
 
+async def test_of_several_hosts_one_that_never_answers_leaves_time_for_the_others(
+    silent_port: int, postgres_url: str
+) -> None:
+    server, database = postgres_url.removeprefix("postgresql://oncron@").split("/")
+    url = f"postgresql://oncron@127.0.0.1:{silent_port},{server}/{database}?target_session_attrs=read-write"
+    store = PostgresStore(url)
+    assert await store.now() > 0
+    await store.close()
+
+    given = PostgresStore(f"{url}&connect_timeout=7")
+    assert given._address.parameters["connect_timeout"] == "7", "a user's own word stands"
+
+
 async def test_a_call_behind_a_held_lock_ends_at_its_deadline(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from oncron.errors import InvalidOption
 
 _PORTS = re.compile(r"[0-9,]*")
 _DEADLINE_S = CALL_DEADLINE // 1_000_000
+_LEAST_S = 2
+"""What libpq makes of a shorter connect_timeout."""
 
 # A dead peer is noticed within half a minute, also by a connection that only listens.
 _DEFAULTS: dict[str, Any] = {
@@ -32,7 +34,10 @@ class Address:
 
     def __init__(self, url: str) -> None:
         given = _parsed(url)
-        self.parameters: dict[str, Any] = {**_DEFAULTS, **given, "client_encoding": "UTF8"}
+        hosts = str(given.get("hostaddr") or given.get("host") or "").count(",") + 1
+        # A call's deadline is for all hosts together: a first one that is silent leaves time for the others.
+        patience = {"connect_timeout": max(_LEAST_S, _DEADLINE_S // (hosts + 1))} if hosts > 1 else {}
+        self.parameters: dict[str, Any] = {**_DEFAULTS, **patience, **given, "client_encoding": "UTF8"}
         self.shown = _shown(given)
 
     def __repr__(self) -> str:
