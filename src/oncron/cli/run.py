@@ -26,9 +26,18 @@ _LOOK_EVERY = 250_000
 )
 @click.option("--concurrency", type=click.IntRange(1, 100_000), metavar="N", help="Runs at once.")
 @click.option("--only", type=click.Choice(["scheduler", "worker"]), help="Fire ticks only, or execute runs only.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT",
+    help="Serve Prometheus metrics at http://HOST:PORT/metrics; 0 takes a free port, and says which.",
+)  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log, on stderr.  [default: text]")
 def run_command(
-    target: str, queues: str | None, concurrency: int | None, only: str | None, log_format: logs.LogFormat | None
+    target: str,
+    queues: str | None,
+    concurrency: int | None,
+    only: str | None,
+    metrics_port: int | None,
+    log_format: logs.LogFormat | None,
 ) -> None:
     """Run a replica of TARGET until SIGTERM or SIGINT: fire ticks, execute runs.
 
@@ -36,21 +45,32 @@ def run_command(
     module:attribute, or module alone if it holds one Oncron. Start as many as you like.
     """
     found = load(target)
-    found.app.sync(_wait_for(found))
+    found.app.sync(wait_for(found))
     logs.start(log_format)
     if queues is not None:
         found.override(queues=read_queues(queues))
     if concurrency is not None:
         found.override(concurrency=concurrency)
 
+    if metrics_port is not None:
+        _serve_metrics(found, metrics_port)
+
     @found.app.on("worker.started")
-    def greet(event: Event) -> None:  # pyright: ignore[reportUnusedFunction] - the app calls it
-        _greet(found, event)
+    def say(event: Event) -> None:  # pyright: ignore[reportUnusedFunction] - the app calls it
+        greet(found, event)
 
     found.app.run(scheduler=only != "worker", worker=only != "scheduler")
 
 
-async def _wait_for(target: Target) -> None:
+def _serve_metrics(target: Target, port: int) -> None:
+    """Until the process ends. Raises InvalidOption."""
+    from oncron import metrics
+
+    served = metrics.serve(target.app, port)
+    log.info("metrics at http://0.0.0.0:%d/metrics", served.port, extra={"event": "metrics.served"})
+
+
+async def wait_for(target: Target) -> None:
     """Give a store that is just starting some seconds. Raises StoreError."""
     until = boot_us() + limits.CALL_DEADLINE
     while True:
@@ -80,7 +100,7 @@ def read_queues(text: str) -> tuple[str, ...] | dict[str, int]:
     return weights if "=" in parts[0] else tuple(weights)
 
 
-def _greet(target: Target, event: Event) -> None:
+def greet(target: Target, event: Event) -> None:
     """Who this is, which store, how many schedules, and the next tick."""
     try:
         known, tick = target.app.sync(_outlook(target))
