@@ -69,6 +69,15 @@ class Interrupted(BaseException):
         super().__init__(reason)
 
 
+class Told(Exception):
+    """An error whose own words say all there is to say: they are kept with the run instead of a traceback. `text` is
+    all of them, the message their first line."""
+
+    def __init__(self, message: str, text: str = "") -> None:
+        self.text = text or message
+        super().__init__(message)
+
+
 def draw(seed: str, below: int) -> int:
     """A number in [0, below) that every process draws alike from the seed."""
     if below <= 0:
@@ -172,6 +181,8 @@ def released(run: RunRecord, reason: str, *, started: bool) -> Outcome:
 def error_text(error: BaseException) -> str:
     """The traceback as text, from the task's own first frame on, cut in the middle to the limit: no frames
     are kept alive. Never raises."""
+    if isinstance(error, Told):
+        return cut(error.text.replace("\0", "\\0"), limits.ERROR_BYTES)
     try:
         text = "".join(traceback.format_exception(type(error), error, _from_the_task(error.__traceback__)))
     except BaseException:  # noqa: BLE001 - an error's own code may raise anything while it is looked at

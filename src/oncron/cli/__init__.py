@@ -19,6 +19,8 @@ import click
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run": {
         "run": ("run", "Run a replica until SIGTERM or SIGINT."),
+        "exec": ("exec", "Run a command on a schedule, each tick on one of several hosts."),
+        "crontab": ("crontab", "Run a whole crontab, each tick on one of several hosts."),
         "demo": ("demo", "Real replicas on one store, one of them killed: every tick runs once."),
     },
     "Look": {

@@ -1,0 +1,270 @@
+"""A command of the operating system as the body of a task: its output kept, its end told, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from oncron import RetryIn, RunContext
+from oncron._clock import SECOND, boot_us
+from oncron._lifecycle import Told
+
+KEPT = 8 * 1024
+"""Bytes of each output, the last ones, that are kept with the run."""
+KILL_AFTER = 10 * SECOND
+_LET_GO_WITHIN, _HURRIED = SECOND, SECOND // 2
+"""Between SIGTERM and SIGKILL when the lease is lost: others may start soon. And when oncron leaves at once."""
+_DRAIN_WITHIN_S = 0.5
+"""Seconds to wait for the rest of the output: what the command left running may hold the pipes open for ever."""
+_LOOK_EVERY_S = 0.25
+_WARDEN = str(Path(__file__).with_name("_warden.py"))
+_FORWARDED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True)
+class Command:
+    argv: tuple[str, ...]
+    shown: str
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Over that of oncron itself."""
+    folder: str | None = None
+    stdin: str = ""
+
+    def missing(self) -> bool:
+        """Whether there is no such program here."""
+        path = self.environment.get("PATH", os.environ.get("PATH"))
+        return shutil.which(self.argv[0], path=path) is None
+
+
+class CommandFailed(Told):
+    """A command that did not end with 0."""
+
+
+class Commands:
+    """Runs commands, and hands signals on to those that run. `stop_within` and `kill_after` in microseconds: when
+    oncron stops, a command may go on until so long before the end, is terminated then, and killed at last."""
+
+    def __init__(self, *, stop_within: int, kill_after: int = KILL_AFTER) -> None:
+        self._stop_within, self._kill_after = stop_within, min(kill_after, stop_within)
+        self._running: set[_Running] = set()
+
+    @asynccontextmanager
+    async def forwarding(self, app: object) -> AsyncGenerator[None]:
+        """An app's lifespan: SIGHUP, SIGUSR1 and SIGUSR2 go to the commands that run."""
+        del app
+        loop = asyncio.get_running_loop()
+        for number in _FORWARDED:
+            loop.add_signal_handler(number, self._forward, number)
+        try:
+            yield
+        finally:
+            for number in _FORWARDED:
+                loop.remove_signal_handler(number)
+
+    def _forward(self, number: signal.Signals) -> None:
+        for running in self._running:
+            running.send(number)
+
+    async def run(self, command: Command, ctx: RunContext[Any]) -> dict[str, Any]:
+        """What is kept of a command that ended with 0. Raises CommandFailed."""
+        async with _started(command, ctx) as running:
+            self._running.add(running)
+            try:
+                told = await self._ended(running, ctx)
+                await running.drained()
+            except asyncio.CancelledError:
+                await _to_the_end(running.end(self._patience(ctx)))
+                ctx.checkpoint(running.kept())
+                raise
+            finally:
+                self._running.discard(running)
+        return _judged(command, running, ctx, told=told)
+
+    async def _ended(self, running: _Running, ctx: RunContext[Any]) -> bool:
+        """Waits for the end. Whether it was told to come to it."""
+        told, stopping_since = False, None
+        while not await running.ended(_LOOK_EVERY_S):
+            if not ctx.stopping or told:
+                continue
+            stopping_since = boot_us() if stopping_since is None else stopping_since
+            if boot_us() - stopping_since >= self._stop_within - self._kill_after:
+                running.send(signal.SIGTERM)
+                told = True
+        return told
+
+    def _patience(self, ctx: RunContext[Any]) -> int:
+        """Between SIGTERM and SIGKILL, when the run has to end."""
+        match ctx._execution.stop_reason:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - tasks of users need not know
+            case "timeout" | "cancelled":
+                return self._kill_after
+            case "stopped" | None:
+                return _HURRIED
+            case _:
+                return _LET_GO_WITHIN
+
+
+class _Tail:
+    """The end of an output, which also goes where oncron's own goes."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self._last = bytearray()
+        self._size = 0
+
+    async def follow(self, stream: asyncio.StreamReader) -> None:
+        while data := await stream.read(65536):
+            self._size += len(data)
+            self._last += data
+            del self._last[:-KEPT]
+            with contextlib.suppress(OSError, ValueError):  # nobody reads ours any more: what is kept is kept
+                await asyncio.to_thread(self._pass_on, data)
+
+    def _pass_on(self, data: bytes) -> None:
+        self._out.write(data)
+        self._out.flush()
+
+    @property
+    def text(self) -> str:
+        text = self._last.decode(errors="backslashreplace")
+        cut = self._size - len(self._last)
+        return f"... {cut} bytes before ...\n{text}" if cut else text
+
+
+class _Running:
+    def __init__(self, process: asyncio.subprocess.Process, line: socket.socket) -> None:
+        self._process, self._line = process, line
+        self.out, self.err = _Tail(sys.stdout.buffer), _Tail(sys.stderr.buffer)
+        self._status: asyncio.Future[str] = asyncio.ensure_future(self._hear())
+        streams = ((self.out, process.stdout), (self.err, process.stderr))
+        self._outputs = [asyncio.ensure_future(tail.follow(from_)) for tail, from_ in streams if from_ is not None]
+
+    async def _hear(self) -> str:
+        loop, said = asyncio.get_running_loop(), b""
+        with contextlib.suppress(ConnectionError):
+            while not said.endswith(b"\n") and (data := await loop.sock_recv(self._line, 4096)):
+                said += data
+        return said.decode(errors="replace").strip() or "failed it was killed together with the process that watched it"
+
+    @property
+    def status(self) -> str:
+        return self._status.result()
+
+    async def ended(self, within_s: float) -> bool:
+        await asyncio.wait({self._status}, timeout=within_s)
+        return self._status.done()
+
+    def send(self, number: int) -> None:
+        with contextlib.suppress(OSError):  # it has ended
+            self._line.send(bytes([number]))
+
+    async def end(self, patience: int) -> None:
+        """SIGTERM, and SIGKILL to whatever is left after so many microseconds."""
+        self.send(signal.SIGTERM)
+        if not await self.ended(patience / SECOND):
+            self.send(signal.SIGKILL)
+        await self.drained()
+
+    async def drained(self) -> None:
+        await asyncio.wait({self._status})
+        await asyncio.wait(self._outputs, timeout=_DRAIN_WITHIN_S)
+
+    def kept(self) -> dict[str, Any]:
+        return {name: tail.text for name, tail in (("stdout", self.out), ("stderr", self.err)) if tail.text}
+
+    async def close(self) -> None:
+        """Nothing of it is left. The line is closed first: a warden that still waits ends what it watches."""
+        self._line.close()
+        for task in (self._status, *self._outputs):
+            task.cancel()
+        await asyncio.wait({self._status, *self._outputs, asyncio.ensure_future(self._process.wait())}, timeout=5)
+
+
+def environment(command: Command, ctx: RunContext[Any]) -> dict[str, str]:
+    """What the command finds: oncron's own, its own, and which tick it is."""
+    tick = "" if ctx.tick is None else ctx.tick.isoformat().replace("+00:00", "Z")
+    return {
+        **os.environ,
+        **command.environment,
+        "ONCRON_SCHEDULE": ctx.schedule or "",
+        "ONCRON_TICK": tick,
+        "ONCRON_RUN_ID": ctx.run_id,
+        "ONCRON_ATTEMPT": str(ctx.attempt),
+        "ONCRON_TOKEN": str(ctx.token),
+    }
+
+
+@asynccontextmanager
+async def _started(command: Command, ctx: RunContext[Any]) -> AsyncGenerator[_Running]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs, _input(command.stdin) as stdin:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", _WARDEN, str(theirs.fileno()), *command.argv,
+                stdin=stdin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                env=environment(command, ctx), cwd=command.folder, pass_fds=[theirs.fileno()], process_group=0,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            raise CommandFailed(f"{command.shown}: it could not be started: {error}") from None
+        theirs.close()
+        running = _Running(process, ours)
+        try:
+            yield running
+        finally:
+            await _to_the_end(running.close())
+
+
+@contextlib.contextmanager
+def _input(text: str) -> Any:
+    if not text:
+        yield asyncio.subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode(errors="surrogateescape"))
+        file.seek(0)
+        yield file
+
+
+def _judged(command: Command, running: _Running, ctx: RunContext[Any], *, told: bool) -> dict[str, Any]:
+    how, _, what = running.status.partition(" ")
+    if running.status == "exit 0":
+        return {"exit_code": 0, **running.kept()}
+    if told and ctx._execution.run.retries > 0:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        raise RetryIn(0, spend_attempt=False)
+    said = {
+        "exit": f"it ended with exit code {what}",
+        "signal": f"it was ended by signal {what} ({_name(what)})",
+        "failed": f"it could not be run: {what}",
+    }[how]
+    said += ", as oncron was told to stop" if told else ""
+    parts = [f"{command.shown}: {said}", *(f"--- {name} ---\n{text}" for name, text in running.kept().items())]
+    raise CommandFailed(parts[0], "\n".join(parts))
+
+
+def _name(number: str) -> str:
+    return signal.Signals(int(number)).name if int(number) in {*signal.Signals} else "unknown"
+
+
+async def _to_the_end(work: Awaitable[None]) -> None:
+    """Cancellations do not break it off, and are passed on afterwards."""
+    doing = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.wait({doing})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    doing.result()
+    if cancelled is not None:
+        raise cancelled

@@ -1,0 +1,132 @@
+"""Schedules of commands, run in the foreground: what `oncron exec` and `oncron crontab` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from oncron import Event, Oncron, RunContext
+from oncron._clock import SECOND, wall_us
+from oncron.cli import logs, render
+from oncron.cli.command import Command, Commands
+from oncron.cli.instants import read_duration
+from oncron.cli.run import greet, wait_for
+from oncron.cli.target import Target
+from oncron.triggers import Trigger
+
+_SHOWN = 3
+OVERLAPS = ("skip", "wait", "queue", "cancel", "allow")
+MISSED = ("latest", "all", "skip")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A schedule and the command that it runs. The command is this host's: it is not written to the store."""
+
+    name: str
+    trigger: Trigger
+    command: Command
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where, and how to stop."""
+    for option in reversed(
+        (
+            click.option("--store", metavar="URL", help="Where hosts meet.  [default: $ONCRON_STORE]"),
+            click.option("--namespace", metavar="NAME", default="oncron", help="'oncron' if not given."),
+            click.option(
+                "--concurrency", type=click.IntRange(1, 100_000), default=10, metavar="N", help="Runs at once."
+            ),
+            click.option(
+                "--stop-within", default="30s", metavar="DURATION", help="How long SIGTERM lets commands go on.  [30s]"
+            ),
+            click.option(
+                "--kill-after", default="10s", metavar="DURATION", help="From SIGTERM to SIGKILL, for a command.  [10s]"
+            ),
+            click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log, on stderr."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def read_options(given: Mapping[str, str | None], where: str = "--") -> dict[str, Any]:
+    """Options of a schedule from their texts; those that are None are left out. Raises click.UsageError."""
+    found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    for name in {"timeout", "jitter"} & found.keys():
+        found[name] = read_duration(found[name], f"{where}{name}")
+    for name, words in (("overlap", OVERLAPS), ("missed", MISSED)):
+        if name in found and found[name] not in words:
+            raise click.UsageError(f"{where}{name} {found[name]!r}: give one of {', '.join(words)}")
+    if "retries" in found and not (found["retries"].isascii() and found["retries"].isdigit()):
+        raise click.UsageError(f"{where}retries {found['retries']!r}: give a whole number from 0 on")
+    found["retries"] = int(found.get("retries", 0))
+    return found
+
+
+class Foreground:
+    """An app whose tasks are commands."""
+
+    def __init__(
+        self, name: str, *, store: str | None, namespace: str, concurrency: int, stop_within: str, kill_after: str
+    ) -> None:
+        stopping, killing = read_duration(stop_within, "--stop-within"), read_duration(kill_after, "--kill-after")
+        self._commands = Commands(stop_within=round(stopping * SECOND), kill_after=round(killing * SECOND))
+        self._app = Oncron(
+            store,
+            namespace=namespace,
+            concurrency=concurrency,
+            stop_within=stopping,
+            lifespan=self._commands.forwarding,
+        )
+        self._target = Target(self._app, name, in_code=True)
+        self._jobs: list[Job] = []
+
+    def add(self, job: Job) -> None:
+        """Raises InvalidTrigger, InvalidOption, DuplicateName."""
+        self._app.schedule(job.trigger, name=job.name, **job.options)(self._body(job.command))
+        self._jobs.append(job)
+
+    def announce(self) -> None:
+        """Each schedule in words with its zone, and its next instants."""
+        now = wall_us()
+        for job in self._jobs:
+            bound = job.trigger.bind(job.name, "UTC")
+            zone = bound.timezone
+            render.lines([f"{job.name}: {bound.describe()}: {job.command.shown}"], style="bold")
+            render.lines([f"  zone {zone}" if zone else "  elapsed time, in no zone"])
+            render.lines(f"  next {_instant(at, zone)}, {render.away(at, now)}" for at in _next(bound, now))
+
+    def run(self, log_format: logs.LogFormat | None) -> None:
+        """Until SIGTERM or SIGINT. Raises StoreError."""
+        self._app.sync(wait_for(self._target))
+        logs.start(log_format)
+
+        @self._app.on("worker.started")
+        def say(event: Event) -> None:  # pyright: ignore[reportUnusedFunction] - the app calls it
+            greet(self._target, event)
+
+        self._app.run()
+
+    def _body(self, command: Command) -> Callable[..., Any]:
+        async def run(ctx: RunContext) -> dict[str, Any]:
+            return await self._commands.run(command, ctx)
+
+        return run
+
+
+def _next(trigger: Trigger, now: int) -> Iterable[int]:
+    at = trigger.next_after_us(now)
+    for _ in range(_SHOWN):
+        if at is None:
+            return
+        yield at
+        at = trigger.next_after_us(at)
+
+
+def _instant(at: int, zone: str | None) -> str:
+    return render.utc(at) + (f" ({render.local(at, zone)} in {zone})" if zone not in (None, "UTC") else "")
