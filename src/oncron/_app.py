@@ -17,9 +17,11 @@ from typing_extensions import ParamSpec, Unpack
 
 from oncron import _defaults as limits, _options as check
 from oncron._chain import Middleware
+from oncron._cipher import keyring
 from oncron._clock import SECOND
 from oncron._context import RunContext
 from oncron._desk import FrontDesk
+from oncron._encrypted import encrypted
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Settings as EngineSettings
 from oncron._events import Event
@@ -30,6 +32,7 @@ from oncron._listeners import Listeners, checked_pattern
 from oncron._model import checked_name, sortable_version
 from oncron._operations import Operations
 from oncron._registry import Declared, Registry
+from oncron._store import ReadableStore
 from oncron._task import (
     TakesAnything,
     Task,
@@ -80,6 +83,7 @@ class Oncron(Operations):
         listen_url: str | None = None,
         auto_migrate: bool = True,
         max_running: int | None = None,
+        encryption: Mapping[str, bytes | str] | None = None,
     ) -> None:
         url = store if store is not None else os.environ.get("ONCRON_STORE")
         if url is not None and not url.strip():  # pyright: ignore[reportUnnecessaryComparison]
@@ -101,6 +105,7 @@ class Oncron(Operations):
             queue_limits=self._registry.queue_limits,
             fleet_limit=check.number(max_running, "max_running", least=1, none=True),
         )
+        self._keys = keyring(encryption)
         self._imports = _modules(imports)
         self._make_lifespan = lifespan
         self._behind: BackgroundLoop | None = None
@@ -392,6 +397,10 @@ class Oncron(Operations):
             finally:
                 self.state, self._make_lifespan = before
 
+    def _make_store(self) -> ReadableStore:
+        """As the app sees it: behind its keys."""
+        return encrypted(self._open(), self._keys)
+
     def _make_engine(self) -> Engine:
         self._life.refuse_lonely_store(self._open.url)
         if self._by_default:
@@ -402,7 +411,7 @@ class Oncron(Operations):
                 self._open.url,
             )
         return Engine(
-            make_store=self._open,
+            make_store=self._make_store,
             settings=self._settings,
             tasks=self._registry.specs,
             definitions=self._registry.definitions,

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol
 from typing_extensions import TypeVar
 
 from oncron import _options as check
+from oncron._cipher import readable
 from oncron._clock import SECOND, boot_us, from_us, wait_us
 from oncron._json import loads
 from oncron._model import RunRecord, RunState
@@ -109,16 +110,17 @@ class Run(Generic[R]):
 
     @property
     def args(self) -> Mapping[str, Any]:
-        """The arguments by name, as plain JSON."""
-        return loads(self._record.args)
+        """The arguments by name, as plain JSON. Raises WrongKey."""
+        return loads(readable(self._record.args, f"the arguments of run {self.id}"))
 
     @property
     def result(self) -> R | None:
         """What the task returned; None until it has succeeded. A result that was not JSON, or too
-        large, is its shortened repr."""
+        large, is its shortened repr. Raises WrongKey."""
         if self._record.result is None:
             return None
-        return self._desk.decode_result(self._record.task, self._record.result)
+        text = readable(self._record.result, f"the result of run {self.id}")
+        return self._desk.decode_result(self._record.task, text)
 
     @property
     def error(self) -> str | None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from oncron import triggers
+from oncron._cipher import readable
 from oncron._clock import from_us
 from oncron._json import loads
 from oncron._model import Missed, Overlap, ScheduleRecord, Stats as StatsRecord, Status, WorkerRecord
@@ -35,7 +36,8 @@ class Schedule:
 
     @property
     def args(self) -> Mapping[str, Any]:
-        return loads(self.record.definition.args)
+        """Raises WrongKey."""
+        return loads(readable(self.record.definition.args, f"the arguments of schedule {self.name!r}"))
 
     @property
     def status(self) -> Status:

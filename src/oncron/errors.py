@@ -13,7 +13,8 @@
     │   ├── StoreUnavailable            may be repeated
     │   ├── StoreUnsafe                 read-only, second host, pooler
     │   ├── SchemaOutdated · SchemaTooNew
-    │   └── NotSupported                this store cannot do it
+    │   ├── NotSupported                this store cannot do it
+    │   └── WrongKey                    encrypted with a key that is not given
     ├── NotFound                        schedule, run, task, queue
     ├── Stopped · AlreadyRunning
     ├── Occupied                        .run
@@ -100,6 +101,10 @@ class SchemaTooNew(StoreError):
 
 class NotSupported(StoreError):
     """This kind of store cannot do what was asked."""
+
+
+class WrongKey(StoreError):
+    """Something is stored encrypted, and no key of `Oncron(encryption=...)` opens it: it is missing, or differs."""
 
 
 class NotFound(OncronError, LookupError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 RUN_FIELDS = {"id", "task", "state", "schedule", "tick", "args", "due_at", "started_at", "ended_at", "attempt", "error"}
@@ -188,3 +190,25 @@ def test_check_says_who_sees_the_store(oncron, tmp_path, monkeypatch):
     assert (found["server"]["notes"], found["server"]["store"]) == ([], [])
     assert "note: sqlite:///x.db is a file" in oncron("check", "stores_file").out
     assert "warning: all: no store was given" in oncron("check", "stores_default").out
+
+
+def test_what_is_encrypted_is_said_to_be_so_without_the_key(oncron, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret_jobs.py").write_text(
+        "from oncron import Oncron, every\n"
+        "app = Oncron('sqlite:///secret.db', encryption={'k': '11' * 32})\n"
+        "@app.schedule(every(hours=1), args={'card': '4111'})\n"
+        "def pay(card: str) -> None: ...\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", "from secret_jobs import app\nwith app: app.sync(app.fire('pay'))"],
+        check=True, cwd=tmp_path, timeout=60, capture_output=True,
+    )  # fmt: skip
+    store = "sqlite:///secret.db"
+    (run,) = oncron("runs", "--store", store, "--json").json
+    assert run["args"] == "<encrypted>"
+    assert "arguments  <encrypted>" in oncron("show", run["id"], "--store", store).out
+    assert "arguments      <encrypted>" in oncron("show", "pay", "--store", store).out
+    assert oncron("show", "secret_jobs:app", run["id"], "--json").json["args"] == {"card": "4111"}
+    assert ": 1 as they are" in oncron("plan", "secret_jobs:app").out, "the same, though it lies there otherwise"
+    sys.modules.pop("secret_jobs", None)

@@ -44,3 +44,10 @@ def walk(ctx: RunContext) -> list[int]:
         if number == 3 and walk.goes == 2:
             os._exit(1)
     return [walk.goes, walk.items]
+
+
+def walk_letters(ctx: RunContext, of: str) -> str:
+    for letter in ctx.walk(list(of), every=0, max_items=1):
+        ctx.checkpoint((ctx.last_checkpoint or "") + letter)
+    found: str = ctx.last_checkpoint
+    return found

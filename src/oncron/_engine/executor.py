@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from oncron import _defaults as limits
+from oncron._cipher import key_of, mend
 from oncron._engine.blocking import Threads
 from oncron._engine.calls import NoLoop, Raised, Started, caught, caught_async, on_loop
 from oncron._engine.layers import Layers
@@ -28,6 +29,7 @@ log = logging.getLogger("oncron.run")
 _MISFITS = 10
 """Claims after which stored arguments that do not fit the code fail the run."""
 _MISFIT_DELAY = 30 * limits.SECOND
+_LOCKED_DELAY = 30 * limits.SECOND
 _NO_PROCESS_DELAY = 5 * limits.SECOND
 """How long a run waits that was given back because no process could be started."""
 _NO_LOOP_DELAY = 5 * limits.SECOND
@@ -56,6 +58,8 @@ class Executor:
     async def run(self, execution: Execution, spec: TaskSpec) -> Outcome | None:
         """Execute to the end. None if the lease was lost: nothing may be recorded then."""
         run = execution.run
+        if (key := key_of(run.args) or key_of(run.checkpoint)) is not None:
+            return _locked(run, key)
         try:
             call = spec.prepare(execution)
         except InvalidArguments as error:
@@ -260,6 +264,21 @@ def _told_by_process(layers: Layers, value: Any) -> End | None:
     if isinstance(end, NotBegun | Killed) or (isinstance(end, Ended) and end.misfit is not None):
         return end
     return end if isinstance(value, Raised) and value.error is layers.process_error else None
+
+
+def _locked(run: RunRecord, key: str) -> Outcome:
+    """What cannot be read here waits for a replica that can, or for the key, however long: it did nothing wrong."""
+    reason = f"it is encrypted with key {key!r}, which this replica was not given, or which differs"
+    log.error("run %s of task %r is left pending: %s; %s", run.id, run.task, reason, mend(key))
+    return Outcome(
+        run_id=run.id,
+        token=run.token,
+        kind=OutcomeKind.RETRY,
+        spend_attempt=False,
+        reason=reason,
+        delay=_LOCKED_DELAY,
+        retry_delay=run.retry_delay,
+    )
 
 
 def _given_back(run: RunRecord, reason: str, delay: int) -> Outcome:

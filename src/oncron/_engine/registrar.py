@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from oncron import _defaults as limits
+from oncron._cipher import is_encrypted, key_of, mend
 from oncron._model import (
     Change,
     Definition,
@@ -127,6 +128,15 @@ def _same(row: ScheduleRecord, definition: Definition) -> bool:
 def _may(row: ScheduleRecord, definition: Definition) -> bool:
     if row.status is Status.REMOVED:
         return definition.origin == "api" or (definition.release or 0) > (row.definition.release or 0)
+    if is_encrypted(row.definition.args) and not is_encrypted(definition.args) and definition.origin == "code":
+        log.warning(
+            "schedule %r is stored encrypted with key %r, which is not given here, or differs: it stays as stored; %s",
+            row.name,
+            key_of(row.definition.args),
+            mend(key_of(row.definition.args) or ""),
+            extra={"event": "schedule.refused", "schedule": row.name},
+        )
+        return False
     if row.definition.origin == definition.origin:
         return True
     log.warning(

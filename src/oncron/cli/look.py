@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from oncron import Run, Schedule
+from oncron._cipher import is_encrypted
 from oncron._model import Definition, Gap, RunFilter, RunRecord, RunState, ScheduleRecord, Status
 from oncron._plan import next_tick
 from oncron.cli import render
@@ -299,10 +300,10 @@ def _show_run(run: RunRecord, now: int, as_json: bool) -> None:
         *([("unique key", run.unique)] if run.unique else []),
         *([("backfill", run.backfill)] if run.backfill else []),
         *([("missed", _missed_words(run))] if run.is_catchup or run.missed_count else []),
-        ("arguments", run.args),
+        ("arguments", _text(run.args)),
         *([("progress", run.progress)] if run.progress else []),
-        *([("checkpoint", run.checkpoint)] if run.checkpoint else []),
-        *([("result", run.result)] if run.result is not None else []),
+        *([("checkpoint", _text(run.checkpoint))] if run.checkpoint else []),
+        *([("result", _text(run.result))] if run.result is not None else []),
     ]
     render.fields(pairs)
     if run.error:
@@ -361,7 +362,7 @@ def _schedule_fields(schedule: Schedule, now: int) -> list[tuple[str, render.Cel
         ("status", _status(row)),
         *([("note", row.note)] if row.note else []),
         ("task", rule.task),
-        ("arguments", rule.args),
+        ("arguments", _text(rule.args)),
         ("settled up to", _when(row.cursor, now)),
         ("overlap", rule.overlap.value),
         ("missed", missed),
@@ -382,3 +383,8 @@ def _schedule_fields(schedule: Schedule, now: int) -> list[tuple[str, render.Cel
 
 def _when(instant: int | None, now: int) -> str:
     return "-" if instant is None else f"{render.utc(instant)}  ({render.away(instant, now)})"
+
+
+def _text(text: str) -> str:
+    """A JSON text; of one that no key here opens only that it is there."""
+    return "<encrypted>" if is_encrypted(text) else text

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from oncron._cipher import as_shown
 from oncron._clock import SECOND, from_us
 from oncron.triggers.zones import load_zone
 
@@ -225,7 +226,7 @@ def _value(name: str, value: Any) -> Any:
         if name in _DURATIONS or name.endswith(("_for", "_within", "_delay")):
             return value // SECOND if value % SECOND == 0 else value / SECOND
     if name in _JSON_TEXTS and isinstance(value, str):
-        return msgspec.json.decode(value)
+        return msgspec.json.decode(as_shown(value))
     if isinstance(value, tuple):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return str(value) if isinstance(value, str) else value

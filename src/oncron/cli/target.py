@@ -81,7 +81,7 @@ class Target:
         """A store beside the app's, open: what the app would do first, migrate it for instance, is not done.
 
         Raises StoreError."""
-        store: ReadableStore = _inside(self.app)._open()
+        store: ReadableStore = _inside(self.app)._make_store()
         try:
             await store.open()
             yield store
