@@ -129,8 +129,8 @@ CALLS: dict[str, tuple[str, Any]] = {
     "due": ("due", lambda: (NOW, None, None, b"[]", BATCH)),
     "heartbeat": ("heartbeat", lambda: (_wire.encode(WorkerRecord(id="w1")), 15 * SECOND, b"[]", b"[]", NOW)),
     "reap": ("reap", lambda: (BATCH, 4000000000000001)),
-    "prune": ("prune", lambda: (NOW, NOW, BATCH)),
-    "prune nothing": ("prune", lambda: (0, 0, BATCH)),
+    "prune": ("prune", lambda: (NOW, NOW, None, BATCH, NOW)),
+    "prune nothing": ("prune", lambda: (0, 0, None, BATCH, NOW)),
     "cancel": ("cancel", lambda: (new_run_id(), None, NOW)),
     "list": ("list_runs", lambda: (_wire.encode(RunFilter(state="succeeded")),)),
 }  # fmt: skip

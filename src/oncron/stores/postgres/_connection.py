@@ -35,6 +35,8 @@ def literal(pgconn: PGconn, value: str | bytes | int | None) -> bytes:
     """The value as an SQL literal."""
     if value is None:
         return b"null"
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
     if isinstance(value, int):
         return b"%d" % value
     raw = value if isinstance(value, bytes) else value.encode()

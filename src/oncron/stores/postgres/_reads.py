@@ -7,7 +7,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from oncron._model import Gap, RunFilter, RunRecord, ScheduleRecord, Stats, WorkerRecord
+from oncron._model import (
+    BatchRecord,
+    Gap,
+    LimitRule,
+    LockRecord,
+    QueueRecord,
+    RunFilter,
+    RunRecord,
+    ScheduleRecord,
+    Stats,
+    Taken,
+    WorkerRecord,
+)
 from oncron.stores.postgres._steps import is_uuid
 from oncron.stores.postgres._wire import encode
 
@@ -16,13 +28,25 @@ _gaps = msgspec.json.Decoder(list[Gap]).decode
 _runs = msgspec.json.Decoder(list[RunRecord]).decode
 _workers = msgspec.json.Decoder(list[WorkerRecord]).decode
 _stats = msgspec.json.Decoder(Stats).decode
+_queues = msgspec.json.Decoder(list[QueueRecord]).decode
+_locks = msgspec.json.Decoder(list[LockRecord]).decode
+_taken = msgspec.json.Decoder(Taken).decode
+_batch = msgspec.json.Decoder(BatchRecord).decode
+_batches = msgspec.json.Decoder(list[BatchRecord]).decode
 
 
 class Reads(Protocol):
     """The steps that write nothing."""
 
-    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRecord]:
-        return _schedules(await self._step("list_schedules", encode(names)))
+    async def schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[ScheduleRecord]:
+        return _schedules(await self._step("list_schedules", encode(names), tag, after, limit))
 
     async def gaps(
         self, schedule: str, *, since: int | None = None, until: int | None = None, limit: int = 100
@@ -47,6 +71,22 @@ class Reads(Protocol):
 
     async def stats(self, *, now: int | None = None) -> Stats:
         return _stats(await self._step("read_stats", now))
+
+    async def queues(self, *, now: int | None = None) -> list[QueueRecord]:
+        return _queues(await self._step("list_queues", now))
+
+    async def locks(self, *, now: int | None = None) -> list[LockRecord]:
+        return _locks(await self._step("list_locks", now))
+
+    async def taken(self, limiter: str, rule: LimitRule, *, now: int | None = None) -> Taken:
+        return _taken(await self._step("taken", limiter, encode(rule), now))
+
+    async def get_batch(self, batch_id: str) -> BatchRecord | None:
+        found = await self._step("get_batch", batch_id)
+        return None if found is None else _batch(found)
+
+    async def batches(self, *, dead: bool = False, before: str | None = None, limit: int = 100) -> list[BatchRecord]:
+        return _batches(await self._step("list_batches", dead, before, limit))
 
     async def _step(self, function: str, *arguments: str | bytes | int | None) -> Any:
         """Call a function of the schema; its answer as JSON."""

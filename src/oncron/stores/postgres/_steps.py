@@ -96,6 +96,7 @@ def _change(change: Change) -> dict[str, Any]:
         "next_at": change.next_at,
         "gaps": change.gaps,
         "digest": definition.digest(),
+        "guard": definition.guard,
     }
 
 
@@ -265,6 +266,7 @@ class _OddRun(msgspec.Struct):
 class _Enqueued(msgspec.Struct):
     now: int
     missing: str | None = None
+    closed: str | None = None
     odd: list[_OddRun] = []
 
 
@@ -275,8 +277,13 @@ ENQUEUE_BYTES = 8 * 1024 * 1024
 
 
 def named(runs: Sequence[NewRun]) -> bytes:
-    """The schedules whose place is judged."""
-    return encode(sorted({new.schedule for new in runs if new.schedule is not None}))
+    """The schedules whose place is judged, and the batches that the runs are added to."""
+    schedules = sorted({new.schedule for new in runs if new.schedule is not None})
+    batches: dict[str, list[str]] = {}
+    for new in runs:
+        if new.batch is not None:
+            batches.setdefault(new.batch, []).append(checked_id(new.id))
+    return encode({"schedules": schedules, "batches": batches} if batches else schedules)
 
 
 def sized(runs: Sequence[NewRun], size: int = ENQUEUE_BYTES) -> Iterator[Sequence[NewRun]]:
@@ -298,10 +305,12 @@ def new_runs(chunk: Sequence[NewRun]) -> bytes:
 
 
 def enqueued(chunk: Sequence[NewRun], answer: bytes) -> list[EnqueueResult]:
-    """Raises NotFound for a schedule that does not exist."""
+    """Raises NotFound for a schedule that does not exist, or a batch that takes no more."""
     done = _enqueued(answer)
     if done.missing is not None:
         raise NotFound(f"schedule {done.missing!r} does not exist: declare it before a run of it is asked for")
+    if done.closed is not None:
+        raise no_more(done.closed)
     odd = {entry.place - 1: entry for entry in done.odd}
     return [
         EnqueueResult(run=odd[place].run, is_new=odd[place].is_new, occupied=odd[place].occupied)
@@ -309,6 +318,10 @@ def enqueued(chunk: Sequence[NewRun], answer: bytes) -> list[EnqueueResult]:
         else EnqueueResult(run=created(new, done.now))
         for place, new in enumerate(chunk)
     ]
+
+
+def no_more(batch: str) -> NotFound:
+    return NotFound(f"batch {batch!r} does not exist or is complete: nothing can be added to it")
 
 
 def checked_id(run_id: str) -> str:
@@ -348,8 +361,8 @@ class FinishBatch:
             if is_uuid(outcome.run_id):
                 self.asked.setdefault((outcome.run_id, outcome.token), outcome)
         first = self.asked.values()
-        more = {o.run_id: o.enqueue for o in first if o.enqueue and o.kind is OutcomeKind.SUCCEEDED}
-        self.payload = encode([replace(o, enqueue=()) if o.enqueue else o for o in first])
+        more = {f"{o.run_id} {o.token}": runs for o in first if (o.enqueue or o.then) and (runs := _followers(o))}
+        self.payload = encode([replace(o, enqueue=(), then=None) if o.enqueue or o.then else o for o in first])
         self.enqueue = encode(more) if more else None
 
     def results(self, answer: bytes | None) -> list[FinishResult]:
@@ -370,6 +383,19 @@ class FinishBatch:
             told.add(key)
             results.append(result)
         return results
+
+
+class _Then(NewRun, frozen=True, kw_only=True):
+    """One that is written however the run ends."""
+
+    then: bool = True
+
+
+def _followers(outcome: Outcome) -> list[NewRun]:
+    runs = list(outcome.enqueue) if outcome.kind is OutcomeKind.SUCCEEDED else []
+    if outcome.then is not None:
+        runs.append(_Then(**{field: getattr(outcome.then, field) for field in NewRun.__struct_fields__}))
+    return runs
 
 
 def _as_told(odd: _OddFinish) -> FinishResult:

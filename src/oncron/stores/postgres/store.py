@@ -41,7 +41,9 @@ from oncron.stores import _sql
 from oncron.stores.postgres import _errors, _steps, _wire
 from oncron.stores.postgres._address import Address
 from oncron.stores.postgres._apart import Apart
+from oncron.stores.postgres._batches import Batches
 from oncron.stores.postgres._guards import AdvisoryGuards
+from oncron.stores.postgres._names import Names
 from oncron.stores.postgres._pool import Pool, connected
 from oncron.stores.postgres._reads import Reads
 from oncron.stores.postgres._schema import PACKAGE, Schema
@@ -61,7 +63,7 @@ ATTEMPTS = 4
 """Of a step that PostgreSQL broke off to end a deadlock: nothing was written."""
 
 
-class PostgresStore(Reads, InTransactions, AdvisoryGuards):
+class PostgresStore(Reads, Names, Batches, InTransactions, AdvisoryGuards):
     """Replicas meet in one schema of a PostgreSQL database (13 or newer).
 
     `namespace` is the schema's name. `listen_url` is a direct way to the server for LISTEN, if `url`
@@ -198,6 +200,7 @@ class PostgresStore(Reads, InTransactions, AdvisoryGuards):
         named = _steps.named(runs)
         for chunk in _steps.sized(runs):
             results += _steps.enqueued(chunk, await self._step("enqueue", _steps.new_runs(chunk), named, now))
+            named = _steps.named(chunk)
         return results
 
     async def claim(self, spec: ClaimSpec, *, now: int | None = None) -> Claimed:
@@ -248,10 +251,11 @@ class PostgresStore(Reads, InTransactions, AdvisoryGuards):
         *,
         ended_before: int,
         failed_before: int,
+        keep_failed: int | None = None,
         limit: int = 1000,
-        now: int | None = None,  # noqa: ARG002 - the caller says what is old
+        now: int | None = None,
     ) -> int:
-        return int(await self._step("prune", ended_before, failed_before, limit))
+        return int(await self._step("prune", ended_before, failed_before, keep_failed, limit, now))
 
     # --- waking up ------------------------------------------------------------------------
 

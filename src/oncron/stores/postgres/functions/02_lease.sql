@@ -61,34 +61,8 @@ begin
     return v_until;
 end $$;
 
--- How many more claims each limited task of p_claim may have, as {task: room}. Locks the tasks'
--- rows, by name, so that claims of one task are counted one after the other (G10). What is held
--- counts until finish or reap frees it, expired or not.
-create or replace function room_of(p_claim jsonb) returns jsonb
-language plpgsql volatile as $$
-declare
-    v_names text[] := array(select m->>0 from jsonb_array_elements(p_claim->'max_running') m order by 1);
-begin
-    if cardinality(v_names) = 0 then
-        return '{}';
-    end if;
-    perform from tasks where name = any(v_names) order by name for no key update;
-    if not found or (select count(*) from tasks where name = any(v_names)) < cardinality(v_names) then
-        insert into tasks select unnest(v_names) order by 1 on conflict do nothing;
-        perform from tasks where name = any(v_names) order by name for no key update;
-    end if;
-    -- A statement of its own: its snapshot is taken under the locks.
-    return (
-        with held as (
-            select task, count(*) as n from runs where state = 'running' and task = any(v_names) group by task
-        )
-        select jsonb_object_agg(m->>0, (m->>1)::bigint - coalesce((select n from held where task = m->>0), 0))
-        from jsonb_array_elements(p_claim->'max_running') m
-    );
-end $$;
-
--- The lanes (task, queue, priority) that hold ready runs, of these tasks and queues (null: all): an index
--- probe each, however many runs they hold.
+-- The lanes (task, queue, priority) that hold ready runs, of these tasks and queues (null: all) that are not paused:
+-- an index probe each, however many runs they hold.
 create or replace function ready_lanes(
     p_tasks text[], p_queues text[], out tasks text[], out queues text[], out priorities bigint[])
 language plpgsql volatile as $$
@@ -96,6 +70,7 @@ declare
     v_tasks text[] := p_tasks;
     v_queues text[] := array_fill(''::text, array[cardinality(p_tasks)]);
     v_priorities bigint[] := array_fill(-9223372036854775808, array[cardinality(p_tasks)]);
+    v_paused text[];
 begin
     tasks := '{}';
     queues := '{}';
@@ -113,14 +88,24 @@ begin
         queues := queues || v_queues;
         priorities := priorities || v_priorities;
     end loop;
-    if p_queues is not null and cardinality(tasks) > 0 then
+    if cardinality(tasks) = 0 then
+        return;
+    end if;
+    v_paused := paused_queues();
+    if p_queues is not null or v_paused <> '{}' then
         select coalesce(array_agg(l.task), '{}'), coalesce(array_agg(l.queue), '{}'), coalesce(array_agg(l.priority), '{}')
         into tasks, queues, priorities
-        from unnest(tasks, queues, priorities) as l(task, queue, priority) where l.queue = any(p_queues);
+        from unnest(tasks, queues, priorities) as l(task, queue, priority)
+        where (p_queues is null or l.queue = any(p_queues)) and l.queue <> all(v_paused);
     end if;
 end $$;
 
--- When the first claimable run of these lanes is or was due, leaving out tasks that are full.
+create or replace function paused_queues() returns text[] language plpgsql volatile as $$
+begin
+    return array(select name from queues where paused);
+end $$;
+
+-- When the first claimable run of these lanes is or was due, leaving out what has no room.
 create or replace function next_due(p_tasks text[], p_queues text[], p_priorities bigint[], p_room jsonb) returns bigint
 language plpgsql volatile as $$
 begin
@@ -132,6 +117,6 @@ begin
                 and r.priority = l.priority
             order by r.due_at limit 1
         ) d
-        where coalesce((p_room->>l.task)::bigint, 1) > 0
+        where p_room = '{}' or fits(p_room, l.task, l.queue)
     );
 end $$;

@@ -68,9 +68,9 @@ begin
     if v_plain is not null then
         with placed as (
             insert into runs (id, task, schedule, tick, args, queue, priority, due_at, created_at, retries, retry_delay,
-                timeout, serial, is_catchup, missed_count)
+                timeout, serial, is_catchup, missed_count, guard)
             select u.id, s.task, u.name, u.tick, s.args, s.queue, s.priority, u.due_at, v_now, s.retries, s.retry_delay,
-                s.timeout, s.overlap <> 'allow', u.catchup, u.missed
+                s.timeout, s.overlap <> 'allow', u.catchup, u.missed, s.guard
             from unnest(v_plain, v_ids, v_ticks, v_dues, v_catchups, v_missed)
                 as u(name, id, tick, due_at, catchup, missed)
             join schedules s on s.name = any(array[u.name])
@@ -154,20 +154,21 @@ begin
     else
         select k.*, (
             select true from runs r
-            where r.schedule = v_name and r.serial and not r.parked and r.state in ('pending', 'running') limit 1) as taken
+            where r.schedule = v_name and r.serial and not r.parked and r.state in ('pending', 'running') limit 1) as taken,
+            (select q.paused from queues q where q.name = k.queue) as paused
         into s from schedules k where k.name = v_name;
         if c.within_limit and s.unique_key is null and (s.taken is null or s.overlap = 'allow') then
             if p_claim is not null and v_due_at <= v_now then
                 v_at_once := (p_claim->'tasks') ? s.task and (p_claim->>'limit')::bigint > 0
                     and (jsonb_typeof(p_claim->'queues') = 'null' or (p_claim->'queues') ? s.queue)
-                    and jsonb_array_length(p_claim->'max_running') = 0;
+                    and s.paused is not true and not is_limited(p_claim);
             end if;
             insert into runs (id, task, schedule, tick, args, queue, priority, due_at, created_at, retries, retry_delay,
-                timeout, serial, is_catchup, missed_count, state, attempt, started_at, worker, claim_id, token)
+                timeout, serial, is_catchup, missed_count, guard, state, attempt, started_at, worker, claim_id, token)
             values (v_id, s.task, v_name, (p_plan->>'tick')::bigint, s.args, s.queue, s.priority, v_due_at, v_now,
                 s.retries, s.retry_delay, s.timeout, s.overlap <> 'allow', (p_plan->>'catchup')::boolean,
-                (p_plan->>'missed')::bigint, case when v_at_once then 'running' else 'pending' end, v_at_once::int,
-                case when v_at_once then v_now end, case when v_at_once then p_claim->>'worker' end,
+                (p_plan->>'missed')::bigint, s.guard, case when v_at_once then 'running' else 'pending' end,
+                v_at_once::int, case when v_at_once then v_now end, case when v_at_once then p_claim->>'worker' end,
                 case when v_at_once then p_claim->>'claim_id' end, case when v_at_once then c.last_token else 0 end)
             on conflict (id) do nothing
             returning case when v_at_once then to_json(runs) end into v_run;
@@ -221,9 +222,9 @@ begin
         v_refusal := case when e.in_the_way is not null then 'overlap' when v_count >= s.run_limit then 'limit' end;
         if v_refusal is null then
             insert into runs (id, task, schedule, tick, args, queue, priority, due_at, created_at, retries, retry_delay,
-                timeout, "unique", serial, parked, is_catchup, missed_count)
+                timeout, "unique", serial, parked, is_catchup, missed_count, guard)
             values (t.id, s.task, v_name, t.tick, s.args, s.queue, s.priority, t.due_at, p_now, s.retries, s.retry_delay,
-                s.timeout, s.unique_key, s.overlap <> 'allow', e.parked, t.catchup or v_n > 1, t.missed)
+                s.timeout, s.unique_key, s.overlap <> 'allow', e.parked, t.catchup or v_n > 1, t.missed, s.guard)
             on conflict do nothing;
             -- The id is new and its schedule locked: only the unique key can be in the way.
             v_refusal := case when not found then 'unique' end;
@@ -309,32 +310,38 @@ begin
     );
 end $$;
 
--- Which of these new runs p_claim leases, in claim order: under its filter, its limit and the
--- limits of its tasks.
+-- Which of these new runs p_claim leases, in claim order: under its filter, its limit and those of its tasks, its
+-- queues and the fleet; none of a paused queue.
 create or replace function among(p_ids uuid[], p_claim jsonb, p_tasks text[], p_queues text[], p_now bigint)
 returns uuid[] language plpgsql volatile as $$
 declare
     v_room jsonb;
+    v_paused text[];
+    v_limit bigint := (p_claim->>'limit')::bigint;
+    v_found record;
 begin
     if not exists (select from runs where id = any(p_ids) and task = any(p_tasks)) then
         return '{}';
     end if;
     v_room := room_of(p_claim);
-    return array(
-        select id from (
-            select r.id, r.task, row_number() over (order by r.queue_place, r.order_key, r.due_at, r.id) as place,
-                row_number() over (partition by r.task order by r.queue_place, r.order_key, r.due_at, r.id) as nth
-            -- (`offset 0`: or else the planner starts from the index of all ready runs)
-            from (
-                select r.*, array_position(p_queues, r.queue) as queue_place, order_key(r) as order_key
-                from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id]) offset 0
-            ) r
-            where r.state = 'pending' and not r.parked and r.due_at <= p_now and r.task = any(p_tasks)
-                and (p_queues is null or r.queue = any(p_queues))
-        ) x
-        where v_room->>task is null or nth <= (v_room->>task)::bigint
-        order by place limit (p_claim->>'limit')::bigint
-    );
+    v_paused := paused_queues();
+    select array_agg(r.id order by r.queue_place, r.order_key, r.due_at, r.id) as ids,
+        array_agg(r.task order by r.queue_place, r.order_key, r.due_at, r.id) as tasks,
+        array_agg(r.queue order by r.queue_place, r.order_key, r.due_at, r.id) as queues
+    into v_found
+    -- (`offset 0`: or else the planner starts from the index of all ready runs)
+    from (
+        select r.*, array_position(p_queues, r.queue) as queue_place, order_key(r) as order_key
+        from unnest(p_ids) as u(id) join runs r on r.id = any(array[u.id]) offset 0
+    ) r
+    where r.state = 'pending' and not r.parked and r.due_at <= p_now and r.task = any(p_tasks)
+        and (p_queues is null or r.queue = any(p_queues)) and r.queue <> all(v_paused);
+    if v_found.ids is null then
+        return '{}';
+    elsif v_room = '{}' then
+        return v_found.ids[:v_limit];
+    end if;
+    return array(select v_found.ids[n] from unnest(fitting(v_found.tasks, v_found.queues, v_room, v_limit)) n order by n);
 end $$;
 
 -- The queues of a ClaimSpec in order; null: every queue.

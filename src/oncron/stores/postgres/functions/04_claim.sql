@@ -4,8 +4,8 @@
 -- returns  {now, lease_until, runs, next_due_at}
 --
 -- Runs and their schedules are taken with skip locked: a claim waits for nobody's rows but those of
--- the tasks with max_running, whose claims are counted one after the other. What it skipped shows in
--- next_due_at, so that the caller comes back for it.
+-- what is limited (tasks, queues, the fleet), whose claims are counted one after the other. What it skipped shows
+-- in next_due_at, so that the caller comes back for it.
 create or replace function claim(p_claim jsonb, p_now bigint default null)
 returns json language plpgsql volatile
 set search_path from current
@@ -54,7 +54,7 @@ end $$;
 
 -- Locks and returns the first due runs of these lanes, in claim order. Locked ones are passed over.
 --   p_order  the queues in the order wanted, or null
---   p_room   {task: how many of it at most}
+--   p_room   what `room_of` says
 create or replace function ready(
     p_tasks text[], p_queues text[], p_priorities bigint[], p_order text[], p_room jsonb, p_limit bigint, p_now bigint)
 returns uuid[] language plpgsql volatile as $$
@@ -63,9 +63,13 @@ declare
     v_ids uuid[] := '{}';
 begin
     if cardinality(p_tasks) = 1 then
-        v_shares := array[least(p_limit, (p_room->>p_tasks[1])::bigint)];
+        v_shares := array[least(p_limit, (p_room->'tasks'->>p_tasks[1])::bigint, (p_room->'queues'->>p_queues[1])::bigint,
+            (p_room->>'fleet')::bigint)];
+    elsif p_room ? 'queues' then
+        v_shares := lane_shares_by_queue(p_tasks, p_queues, p_priorities, p_order, p_room, p_limit, p_now);
     else
-        v_shares := lane_shares(p_tasks, p_queues, p_priorities, p_order, p_room, p_limit, p_now);
+        v_shares := lane_shares(p_tasks, p_queues, p_priorities, p_order, coalesce(p_room->'tasks', '{}'),
+            least(p_limit, (p_room->>'fleet')::bigint), p_now);
     end if;
     for i in 1 .. cardinality(p_tasks) loop
         continue when v_shares[i] <= 0;
@@ -83,7 +87,7 @@ begin
         order by array_position(p_order, r.queue), order_key(r), r.due_at, r.id);
 end $$;
 
--- How many of each lane are among the first of all of them.
+-- How many of each lane are among the first of all of them, with p_room: {task: how many of it at most}.
 create or replace function lane_shares(
     p_tasks text[], p_queues text[], p_priorities bigint[], p_order text[], p_room jsonb, p_limit bigint, p_now bigint)
 returns bigint[] language plpgsql volatile as $$
@@ -115,6 +119,38 @@ begin
     return v_shares;
 end $$;
 
+-- The same where queues have limits too, and with all of p_room.
+create or replace function lane_shares_by_queue(
+    p_tasks text[], p_queues text[], p_priorities bigint[], p_order text[], p_room jsonb, p_limit bigint, p_now bigint)
+returns bigint[] language plpgsql volatile as $$
+declare
+    v_shares bigint[] := array_fill(0::bigint, array[cardinality(p_tasks)]);
+    v_lanes bigint[];
+    v_lane bigint;
+begin
+    select coalesce(array_agg(c.lane order by c.place, c.order_key, c.due_at, c.id), '{}') into v_lanes from (
+        select l.lane, r.due_at, r.id, array_position(p_order, l.queue) as place,
+            r.due_at - 60000000 * l.priority as order_key
+        from unnest(p_tasks, p_queues, p_priorities) with ordinality as l(task, queue, priority, lane)
+        cross join lateral (
+            select r.due_at, r.id from runs r
+            where r.state = 'pending' and not r.parked and r.task = l.task and r.queue = l.queue
+                and r.priority = l.priority and r.due_at <= p_now
+            order by r.due_at, r.id limit p_limit
+        ) r
+        where fits(p_room, l.task, l.queue)
+    ) c;
+    foreach v_lane in array coalesce((
+        select array_agg(v_lanes[n]) from unnest(fitting(
+            array(select p_tasks[lane] from unnest(v_lanes) with ordinality as u(lane, n) order by n),
+            array(select p_queues[lane] from unnest(v_lanes) with ordinality as u(lane, n) order by n),
+            p_room, p_limit)) n), '{}')
+    loop
+        v_shares[v_lane] := v_shares[v_lane] + 1;
+    end loop;
+    return v_shares;
+end $$;
+
 -- The runs whose schedule's row could be locked at once, or that have none: a claim moves that row's
 -- last token (G5).
 create or replace function without_busy_schedules(p_ids uuid[]) returns uuid[]
@@ -134,16 +170,4 @@ begin
     return array(
         select u.id from unnest(p_ids) with ordinality as u(id, place) join runs r on r.id = any(array[u.id])
         where r.schedule is null or r.schedule in (select unnest(v_locked)) order by u.place);
-end $$;
-
--- The room that is left after p_ids were leased.
-create or replace function room_left(p_room jsonb, p_ids uuid[]) returns jsonb
-language plpgsql volatile as $$
-begin
-    if p_room = '{}' then
-        return p_room;
-    end if;
-    return (
-        select jsonb_object_agg(key, value::bigint - (select count(*) from runs where id = any(p_ids) and task = key))
-        from jsonb_each_text(p_room));
 end $$;

@@ -1,7 +1,8 @@
 -- finish: ends claims, by token (G5, G6).
 --
 -- p_outcomes  [Outcome], one per (run, token)
--- p_enqueue   {run id: [NewRun]} of those that succeeded: written if that is what gets recorded
+-- p_enqueue   {"run id token": [NewRun]}: written if that claim ends by this call and, but for those marked `then`,
+--             succeeded. An older release names the run alone
 -- returns     {now, odd}: `odd` are the FinishResults that do not follow from the outcome alone
 create or replace function finish(p_outcomes jsonb, p_enqueue jsonb, p_now bigint default null)
 returns json language plpgsql volatile
@@ -20,7 +21,8 @@ declare
     v_freeing uuid[];
     v_places text[];
     v_freed text[] := '{}';
-    v_succeeded uuid[];
+    v_ended jsonb;
+    v_batches text[];
 begin
     v_wanted := array(select distinct schedule from runs where id = any(v_ids) and serial);
     if p_enqueue is not null then
@@ -29,6 +31,11 @@ begin
             where n->>'schedule' is not null);
     end if;
     v_locked := lock_schedules(v_wanted);
+    if p_enqueue is not null then
+        v_batches := lock_open_batches(array(
+            select n->>'batch' from jsonb_each(p_enqueue) e cross join lateral jsonb_array_elements(e.value) n
+            where n->>'batch' is not null));
+    end if;
 
     with done as (
         -- Held is: no outcome yet under this token. Not `state = 'running'`, which would lead the
@@ -52,13 +59,14 @@ begin
             run_id uuid, token bigint, kind text, result text, error text, reason text, delay bigint,
             retry_delay bigint, spend_attempt boolean, progress text, checkpoint text)
         where r.id = any(array[o.run_id]) and r.token = o.token and r.token > 0 and r.outcome is null
-        returning r.id, r.schedule, r.serial, r.ended_at is null as again, r.outcome as kind, o.kind as asked
+        returning r.id, r.token, r.schedule, r.serial, r.ended_at is null as again, r.outcome as kind, o.kind as asked
     )
     select coalesce(array_agg(id), '{}'), coalesce(array_agg(id) filter (where kind <> asked), '{}'),
         coalesce(array_agg(id) filter (where serial and not again), '{}'),
         coalesce(array_agg(distinct schedule) filter (where serial and not again), '{}'),
-        array_agg(id) filter (where kind = 'succeeded')
-    into v_done, v_surprising, v_freeing, v_places, v_succeeded
+        case when p_enqueue is not null
+            then jsonb_object_agg(id || ' ' || token, kind = 'succeeded') filter (where not again) end
+    into v_done, v_surprising, v_freeing, v_places, v_ended
     from done;
 
     if cardinality(v_places) > 0 then
@@ -68,12 +76,8 @@ begin
         perform lock_schedules(v_late);
         v_freed := array(select f.schedule from fill_places(v_places) f where f.state = 'pending' and f.due_at <= v_now);
     end if;
-    if p_enqueue is not null and v_succeeded is not null then
-        perform enqueue_runs((
-            select coalesce(jsonb_agg(n), '[]') from jsonb_each(p_enqueue) e
-            cross join lateral jsonb_array_elements(e.value) n
-            where e.key::uuid in (select unnest(v_succeeded))
-                and (n->>'schedule' is null or n->>'schedule' in (select unnest(v_locked)))), v_now);
+    if v_ended is not null then
+        perform enqueue_runs(followers(p_enqueue, v_ended, v_locked, v_batches), v_now);
     end if;
 
     if cardinality(v_done) = cardinality(v_ids) and cardinality(v_surprising) = 0 and cardinality(v_freed) = 0 then
@@ -110,3 +114,17 @@ language sql immutable as $$
                 when p_asked = 'released' and r.releases >= 10 and r.attempt - r.given_back > r.retries then 'lost'
                 else p_asked end
 $$;
+
+-- What is written after these ends, {"run id token": whether it succeeded}, of p_enqueue, in its order: not what
+-- names a schedule or a batch that is not there.
+create or replace function followers(p_enqueue jsonb, p_ended jsonb, p_schedules text[], p_batches text[]) returns jsonb
+language plpgsql volatile as $$
+begin
+    return (
+        select coalesce(jsonb_agg(n.run order by n.place), '[]')
+        from jsonb_each(p_ended) o
+        cross join lateral jsonb_array_elements(coalesce(p_enqueue->o.key, p_enqueue->split_part(o.key, ' ', 1), '[]'))
+            with ordinality as n(run, place)
+        where (o.value = 'true' or n.run ? 'then') and (n.run->>'schedule' is null or n.run->>'schedule' = any(p_schedules))
+            and (n.run->>'batch' is null or n.run->>'batch' = any(p_batches)));
+end $$;

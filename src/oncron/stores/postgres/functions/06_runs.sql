@@ -1,8 +1,9 @@
 -- enqueue: writes runs (G6, G7, G10).
 --
 -- p_runs   [NewRun]
--- p_named  [name]: the schedules that must exist
--- returns  {now, missing} if a schedule named there does not exist: nothing was written; else
+-- p_named  [name]: the schedules that must exist; or {schedules: [name], batches: {id: [run id]}}, with the batches
+--          that must take more for those runs, of which any on record needs none
+-- returns  {now, missing} or {now, closed} if a schedule or a batch named there does not: nothing was written; else
 --          {now, odd}: EnqueueResults by place, where they are more than the new run itself
 create or replace function enqueue(p_runs jsonb, p_named jsonb, p_now bigint default null)
 returns json language plpgsql volatile
@@ -12,9 +13,16 @@ set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
     v_now bigint := store_now(p_now);
-    v_named text[] := array(select jsonb_array_elements_text(p_named));
+    v_batches jsonb;
+    v_named text[];
     v_locked text[];
+    v_closed text;
 begin
+    if jsonb_typeof(p_named) = 'object' then
+        v_batches := p_named->'batches';
+        p_named := p_named->'schedules';
+    end if;
+    v_named := array(select jsonb_array_elements_text(p_named));
     if cardinality(v_named) > 0 then
         v_locked := lock_schedules(v_named);
         if cardinality(v_locked) < cardinality(v_named) then
@@ -22,10 +30,16 @@ begin
                 select name from unnest(v_named) as n(name) where name not in (select unnest(v_locked)) limit 1));
         end if;
     end if;
+    if v_batches is not null then
+        v_closed := closed_batch(v_batches);
+        if v_closed is not null then
+            return json_build_object('now', v_now, 'closed', v_closed);
+        end if;
+    end if;
     return json_build_object('now', v_now, 'odd', enqueue_runs(p_runs, v_now));
 end $$;
 
--- The same for schedules that exist and are locked. Returns [{place, run, is_new, occupied}].
+-- The same for schedules and batches that are there and locked. Returns [{place, run, is_new, occupied}].
 create or replace function enqueue_runs(p_runs jsonb, p_now bigint) returns json
 language plpgsql volatile as $$
 declare
@@ -37,9 +51,9 @@ begin
     -- What takes no place and has no key is written in one statement.
     with written as (
         insert into runs (id, task, args, queue, priority, due_at, created_at, retries, retry_delay, timeout, schedule,
-            tick, backfill, reason)
+            tick, backfill, reason, guard, batch)
         select x.id, x.task, x.args, x.queue, x.priority, coalesce(x.due_at, p_now + x.delay), p_now, x.retries,
-            x.retry_delay, x.timeout, x.schedule, x.tick, x.backfill, x.reason
+            x.retry_delay, x.timeout, x.schedule, x.tick, x.backfill, x.reason, x.guard, x.batch
         from new_runs(p_runs) x
         where x."unique" is null and (x.schedule is null or x.backfill is not null and x.overlap is null)
         on conflict (id) do nothing
@@ -61,14 +75,14 @@ end $$;
 create or replace function new_runs(p_runs jsonb)
 returns table (place bigint, id uuid, task text, args text, queue text, priority bigint, due_at bigint, delay bigint,
     retries bigint, retry_delay bigint, timeout bigint, "unique" text, schedule text, tick bigint, backfill text,
-    reason text, overlap text)
+    reason text, overlap text, guard text, batch text)
 language sql stable as $$
     select r.place, x.*
     from jsonb_array_elements(p_runs) with ordinality as r(run, place)
     cross join lateral jsonb_to_record(r.run) as x(
         id uuid, task text, args text, queue text, priority bigint, due_at bigint, delay bigint, retries bigint,
         retry_delay bigint, timeout bigint, "unique" text, schedule text, tick bigint, backfill text, reason text,
-        overlap text)
+        overlap text, guard text, batch text)
 $$;
 
 -- One run that may meet another: its id's, its key's or its schedule's.
@@ -99,10 +113,10 @@ begin
             return json_build_object('place', p_place, 'run', to_json(r), 'is_new', false, 'occupied', true);
         end if;
         insert into runs (id, task, args, queue, priority, due_at, created_at, retries, retry_delay, timeout, "unique",
-            schedule, tick, backfill, reason, serial, parked)
+            schedule, tick, backfill, reason, guard, batch, serial, parked)
         values (n.id, n.task, n.args, n.queue, n.priority, coalesce(n.due_at, p_now + n.delay), p_now, n.retries,
-            n.retry_delay, n.timeout, n."unique", n.schedule, n.tick, n.backfill, n.reason, v_overlap <> 'allow',
-            e.parked)
+            n.retry_delay, n.timeout, n."unique", n.schedule, n.tick, n.backfill, n.reason, n.guard, n.batch,
+            v_overlap <> 'allow', e.parked)
         on conflict do nothing
         returning * into r;
         if found then
@@ -160,6 +174,7 @@ declare
     v_serial boolean;
 begin
     perform lock_schedules(array(select schedule from runs where id = p_id and schedule is not null));
+    perform from batches where id = any(array(select batch from runs where id = p_id)) for no key update;
     select * into r from runs where id = p_id for no key update;
     if not found then
         return null;
@@ -188,33 +203,6 @@ begin
         select * into v_other from runs where "unique" = r."unique" and state in ('pending', 'running');
         return json_build_object('run', to_json(v_other), 'is_new', false, 'occupied', true);
     end;
+    update batches set reopened = true where id = r.batch and not reopened;
     return json_build_object('run', to_json(r));
-end $$;
-
--- prune: deletes at most p_limit ended runs and gaps that are old; returns how many.
-create or replace function prune(p_ended_before bigint, p_failed_before bigint, p_limit bigint)
-returns bigint language plpgsql volatile
-set search_path from current
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
-as $$
-declare
-    v_ids uuid[];
-    v_runs bigint;
-    v_gaps bigint := 0;
-begin
-    -- A run ends after it was created, but for a clock that was set back: an hour more is looked through.
-    v_ids := array(
-        select r.id from runs r
-        where r.ended_at is not null and r.created_at < greatest(p_ended_before, p_failed_before) + 3600000000
-            and r.ended_at < case when r.state in ('failed', 'lost') then p_failed_before else p_ended_before end
-        order by r.created_at limit p_limit for update skip locked);
-    delete from runs where id = any(v_ids);
-    get diagnostics v_runs = row_count;
-    if v_runs < p_limit then
-        delete from gaps where id = any(array(
-            select g.id from gaps g where greatest(g.last, g.created_at) < p_ended_before
-            limit p_limit - v_runs for update skip locked));
-        get diagnostics v_gaps = row_count;
-    end if;
-    return v_runs + v_gaps;
 end $$;

@@ -2,7 +2,7 @@
 --
 -- p_changes  [{name, definition (text), task, args, queue, priority, retries, retry_delay, timeout,
 --            overlap, unique_key, run_limit, status, note, seen_revision, seen_cursor, cursor, next_at, gaps,
---            digest}]
+--            digest, guard}]
 -- returns    {now, odd}: [{place, changed, record}] of all but the new rows that were written
 create or replace function declare_schedules(p_changes jsonb, p_now bigint default null)
 returns json language plpgsql volatile
@@ -29,9 +29,9 @@ begin
     if v_changed > 0 then
         -- A name has a row in both tables or in neither.
         insert into schedules (name, definition, task, args, queue, priority, retries, retry_delay, timeout, overlap,
-            unique_key, run_limit, created_at, changed_at, note, digest)
+            unique_key, run_limit, created_at, changed_at, note, digest, guard)
         select x.name, x.definition, x.task, x.args, x.queue, x.priority, x.retries, x.retry_delay, x.timeout, x.overlap,
-            x.unique_key, x.run_limit, v_now, v_now, x.note, x.digest
+            x.unique_key, x.run_limit, v_now, v_now, x.note, x.digest, x.guard
         from changes_of(p_changes) x where x.seen_revision is null and x.cursor <= v_now order by x.name, x.place
         on conflict (name) do nothing;
     end if;
@@ -60,14 +60,16 @@ end $$;
 create or replace function changes_of(p_changes jsonb)
 returns table (place bigint, first_place bigint, name text, definition text, task text, args text, queue text,
     priority bigint, retries bigint, retry_delay bigint, timeout bigint, overlap text, unique_key text, run_limit bigint,
-    status text, note text, seen_revision bigint, seen_cursor bigint, cursor bigint, next_at bigint, gaps jsonb, digest text)
+    status text, note text, seen_revision bigint, seen_cursor bigint, cursor bigint, next_at bigint, gaps jsonb,
+    digest text, guard text)
 language sql stable as $$
     select c.place, min(c.place) over (partition by c.change->>'name'), x.*
     from jsonb_array_elements(p_changes) with ordinality as c(change, place)
     cross join lateral jsonb_to_record(c.change) as x(
         name text, definition text, task text, args text, queue text, priority bigint, retries bigint,
         retry_delay bigint, timeout bigint, overlap text, unique_key text, run_limit bigint, status text, note text,
-        seen_revision bigint, seen_cursor bigint, cursor bigint, next_at bigint, gaps jsonb, digest text)
+        seen_revision bigint, seen_cursor bigint, cursor bigint, next_at bigint, gaps jsonb, digest text,
+        guard text)
 $$;
 
 -- One change of a row that exists, if it is as seen.
@@ -92,7 +94,7 @@ begin
     set definition = c.definition, task = c.task, args = c.args, queue = c.queue, priority = c.priority,
         retries = c.retries, retry_delay = c.retry_delay, timeout = c.timeout, overlap = c.overlap,
         unique_key = c.unique_key, run_limit = c.run_limit, changed_at = p_now, note = c.note, digest = c.digest,
-        previous = case when digest = c.digest then previous else digest end
+        guard = c.guard, previous = case when digest = c.digest then previous else digest end
     where name = p_name;
     perform record_gaps(p_name, c.gaps, c.seen_cursor, p_now);
     if v_overlap <> c.overlap then

@@ -1,16 +1,33 @@
 -- Reads for CLI, web and metrics. Each returns a JSON array of records.
 
+-- p_names: [name] or null; a page of them by name, after p_after, with the tag if there is one.
+create or replace function list_schedules(p_names jsonb, p_tag text, p_after text, p_limit bigint)
+returns json language plpgsql stable
+set search_path from current
+set plan_cache_mode = force_custom_plan set jit = off
+as $$
+declare
+    v_names text[];
+begin
+    if jsonb_typeof(p_names) = 'array' then
+        v_names := array(select jsonb_array_elements_text(p_names));
+    end if;
+    return (
+        select coalesce(json_agg(to_json(p) order by p.name), '[]') from (
+            select s.* from schedule_rows s
+            where (v_names is null or s.name = any(v_names)) and (p_after is null or s.name > p_after)
+                and (p_tag is null or s.definition::jsonb->'tags' ? p_tag)
+            order by s.name limit p_limit
+        ) p);
+end $$;
+
+-- As an older release calls it.
 create or replace function list_schedules(p_names jsonb)
 returns json language plpgsql stable
 set search_path from current
 as $$
 begin
-    if jsonb_typeof(p_names) = 'array' then
-        return (
-            select coalesce(json_agg(to_json(s) order by s.name), '[]') from schedule_rows s
-            where s.name = any(array(select jsonb_array_elements_text(p_names))));
-    end if;
-    return (select coalesce(json_agg(to_json(s) order by s.name), '[]') from schedule_rows s);
+    return list_schedules(p_names, null, null, null);
 end $$;
 
 create or replace function list_gaps(p_schedule text, p_since bigint, p_until bigint, p_limit bigint)
@@ -51,12 +68,15 @@ declare
     v_ids uuid[];
 begin
     select * into w from jsonb_to_record(p_where)
-        as x(schedule text, task text, state text, since bigint, before uuid, "limit" bigint);
+        as x(schedule text, task text, state text, queue text, batch text, since bigint, before uuid, "limit" bigint);
     if w.before is not null then
         select r.created_at, r.id into v_created_at, v_id from runs r where r.id = w.before;
         if not found then
             return '[]';
         end if;
+    end if;
+    if w.batch is not null then
+        return runs_of_batch(p_where, v_created_at, v_id);
     end if;
     v_ids := array(
         select id from (
@@ -64,31 +84,52 @@ begin
              where r.ended_at is not null and (r.created_at, r.id) < (v_created_at, v_id)
                 and r.created_at >= coalesce(w.since, -9223372036854775808)
                 and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
-                and (w.state is null or r.state = w.state)
+                and (w.queue is null or r.queue = w.queue) and (w.state is null or r.state = w.state)
              order by r.created_at desc, r.id desc limit w."limit")
             union all
             (select r.created_at, r.id from runs r
              where r.state = 'pending' and not r.parked and (w.state is null or w.state = 'pending')
                 and (r.created_at, r.id) < (v_created_at, v_id) and r.created_at >= coalesce(w.since, r.created_at)
                 and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
+                and (w.queue is null or r.queue = w.queue)
              order by r.created_at desc, r.id desc limit w."limit")
             union all
             (select r.created_at, r.id from runs r
              where r.parked and r.state = 'pending' and (w.state is null or w.state = 'pending')
                 and (r.created_at, r.id) < (v_created_at, v_id) and r.created_at >= coalesce(w.since, r.created_at)
                 and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
+                and (w.queue is null or r.queue = w.queue)
              order by r.created_at desc, r.id desc limit w."limit")
             union all
             (select r.created_at, r.id from runs r
              where r.state = 'running' and (w.state is null or w.state = 'running')
                 and (r.created_at, r.id) < (v_created_at, v_id) and r.created_at >= coalesce(w.since, r.created_at)
                 and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
+                and (w.queue is null or r.queue = w.queue)
              order by r.created_at desc, r.id desc limit w."limit")
         ) stages
         order by created_at desc, id desc limit w."limit");
     return (
         select coalesce(json_agg(to_json(r) order by r.created_at desc, r.id desc), '[]') from runs r
         where r.id = any(v_ids));
+end $$;
+
+-- The same of one batch, older than the mark: a batch has its own index.
+create or replace function runs_of_batch(p_where jsonb, p_created_at bigint, p_id uuid) returns json
+language plpgsql stable as $$
+declare
+    w record;
+begin
+    select * into w from jsonb_to_record(p_where)
+        as x(schedule text, task text, state text, queue text, batch text, since bigint, "limit" bigint);
+    return (
+        select coalesce(json_agg(to_json(p) order by p.created_at desc, p.id desc), '[]') from (
+            select r.* from (select b.* from runs b where b.batch = w.batch offset 0) r
+            where (r.created_at, r.id) < (p_created_at, p_id) and (w.since is null or r.created_at >= w.since)
+                and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
+                and (w.queue is null or r.queue = w.queue) and (w.state is null or r.state = w.state)
+            order by r.created_at desc, r.id desc limit w."limit"
+        ) p);
 end $$;
 
 create or replace function list_workers()

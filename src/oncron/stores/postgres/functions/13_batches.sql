@@ -1,0 +1,260 @@
+-- Batches: runs that belong together. What they count is read from the runs, so nothing is counted twice. A batch's
+-- row is its lock: whoever settles it has it alone, whoever adds to it shares it. Everybody takes locks in this order:
+-- schedules, batches (each by name), runs, keys, workers.
+
+-- open_batch: writes p_batch (a NewBatch) unless its id is on record. Returns the BatchRecord; null if its parent does
+-- not exist or is complete.
+create or replace function open_batch(p_batch jsonb, p_now bigint default null)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_id text := p_batch->>'id';
+    v_parent text := p_batch->>'parent';
+begin
+    if v_parent is not null and not exists (select from batches where id = v_id)
+        and cardinality(lock_open_batches(array[v_parent])) = 0 then
+        return null;
+    end if;
+    insert into batches (id, parent, data, created_at, on_complete, on_success, on_death)
+    values (v_id, v_parent, p_batch->>'data', store_now(p_now), nullif(p_batch->'on_complete', 'null'),
+        nullif(p_batch->'on_success', 'null'), nullif(p_batch->'on_death', 'null'))
+    on conflict (id) do nothing;
+    return batch_record(v_id);
+end $$;
+
+-- close_batch: nothing more comes from outside; settles it. Returns the BatchRecord, or null if there is none.
+create or replace function close_batch(p_id text, p_now bigint default null)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+begin
+    perform lock_to_settle(array[p_id]);
+    update batches set closed = true where id = p_id and not closed;
+    perform settle_batch(p_id, store_now(p_now));
+    return batch_record(p_id);
+end $$;
+
+-- invalidate_batch: its runs need not do their work. Returns the BatchRecord, or null if there is none.
+create or replace function invalidate_batch(p_id text)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+begin
+    update batches set invalid = true where id = p_id and not invalid;
+    return batch_record(p_id);
+end $$;
+
+-- settle_batches: looks at these, or (null) at all that may have something to be settled, by id after p_after.
+-- Returns [BatchRecord]. Those of which nothing is to be said yet are not locked.
+create or replace function settle_batches(p_ids jsonb, p_after text, p_limit bigint, p_now bigint default null)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_now bigint := store_now(p_now);
+    v_ids text[];
+    v_ripe text[];
+    v_id text;
+begin
+    if jsonb_typeof(p_ids) = 'array' then
+        v_ids := array(
+            select b.id from batches b
+            where b.id = any(array(select jsonb_array_elements_text(p_ids))) and b.id > p_after
+            order by b.id limit p_limit);
+    else
+        v_ids := array(
+            select b.id from batches b
+            where b.succeeded_at is null and (b.completed_at is null or b.reopened) and b.id > p_after
+            order by b.id limit p_limit);
+    end if;
+    v_ripe := array(select id from unnest(v_ids) as u(id) where is_ripe(id) order by id);
+    if cardinality(v_ripe) > 0 then
+        perform lock_to_settle(v_ripe);
+        foreach v_id in array v_ripe loop
+            perform settle_batch(v_id, v_now);
+        end loop;
+    end if;
+    return (select coalesce(json_agg(batch_record(id) order by id), '[]') from unnest(v_ids) as u(id));
+end $$;
+
+-- Whether settling would write anything, as it looks without a lock.
+create or replace function is_ripe(p_id text) returns boolean
+language plpgsql volatile as $$
+declare
+    s record := state_of_batch(p_id);
+begin
+    return s.row_id is not null and (s.dies or s.quiet and (s.completes or s.succeeds or s.reopened));
+end $$;
+
+-- What settling finds: all by one snapshot.
+create or replace function state_of_batch(
+    p_id text, out row_id text, out dies boolean, out quiet boolean, out completes boolean, out succeeds boolean,
+    out reopened boolean)
+language plpgsql volatile as $$
+begin
+    select b.id,
+        b.died_at is null and exists (select from runs r where r.batch = b.id and r.state in ('failed', 'lost')),
+        b.closed and not exists (select from runs r where r.batch = b.id and r.state in ('pending', 'running'))
+            and not exists (select from batches c where c.parent = b.id and c.completed_at is null),
+        b.completed_at is null,
+        not exists (select from runs r where r.batch = b.id and r.state in ('failed', 'lost', 'cancelled'))
+            and not exists (select from batches c where c.parent = b.id and c.succeeded_at is null),
+        b.reopened
+    into row_id, dies, quiet, completes, succeeds, reopened
+    from batches b where b.id = p_id and b.succeeded_at is null;
+end $$;
+
+-- Sets what can be set of a locked batch, each with its callback, so once; then of its parent, if it moved.
+create or replace function settle_batch(p_id text, p_now bigint) returns void
+language plpgsql volatile as $$
+declare
+    v_id text := p_id;
+    b batches;
+    s record;
+begin
+    while v_id is not null loop
+        select * into b from batches where id = v_id;
+        s := state_of_batch(v_id);
+        exit when s.row_id is null;
+        if s.dies then
+            perform call_back(b.on_death, p_now);
+        end if;
+        if s.quiet and s.completes then
+            perform call_back(b.on_complete, p_now);
+        end if;
+        if s.quiet and s.succeeds then
+            perform call_back(b.on_success, p_now);
+        end if;
+        if s.dies or s.quiet and (s.completes or s.succeeds or s.reopened) then
+            update batches k
+            set died_at = case when s.dies then p_now else k.died_at end,
+                completed_at = case when s.quiet and s.completes then p_now else k.completed_at end,
+                succeeded_at = case when s.quiet and s.succeeds then p_now end,
+                reopened = k.reopened and not s.quiet
+            where k.id = v_id;
+        end if;
+        exit when not (s.quiet and (s.completes or s.succeeds));
+        v_id := b.parent;
+    end loop;
+end $$;
+
+-- Enqueues a batch's callback; one that names a schedule or a batch that is not there is dropped.
+create or replace function call_back(p_run jsonb, p_now bigint) returns void
+language plpgsql volatile as $$
+begin
+    if p_run is null
+        or p_run->>'schedule' is not null and not exists (select from cursors where name = p_run->>'schedule')
+        or p_run->>'batch' is not null
+            and not exists (select from batches where id = p_run->>'batch' and completed_at is null) then
+        return;
+    end if;
+    perform enqueue_runs(jsonb_build_array(p_run), p_now);
+end $$;
+
+-- Locks all that settling these may write: the schedules and the batches that their callbacks name, they themselves
+-- and those that they are in.
+create or replace function lock_to_settle(p_ids text[]) returns void
+language plpgsql volatile as $$
+declare
+    v_chain text[];
+    v_schedules text[];
+    v_batches text[];
+begin
+    with recursive chain(id, parent) as (
+        select b.id, b.parent from batches b where b.id = any(p_ids)
+        union
+        select b.id, b.parent from chain c join batches b on b.id = any(array[c.parent])
+    )
+    select coalesce(array_agg(id), '{}') into v_chain from chain;
+    select coalesce(array_agg(n.run->>'schedule') filter (where n.run->>'schedule' is not null), '{}'),
+        coalesce(array_agg(n.run->>'batch') filter (where n.run->>'batch' is not null), '{}')
+    into v_schedules, v_batches
+    from batches b cross join lateral unnest(array[b.on_complete, b.on_success, b.on_death]) as n(run)
+    where b.id = any(v_chain);
+    perform lock_schedules(v_schedules);
+    perform from batches where id = any(v_chain || v_batches) order by id for no key update;
+end $$;
+
+-- Of these batches, those that take more, locked against being settled until the runs are written.
+create or replace function lock_open_batches(p_ids text[]) returns text[]
+language plpgsql volatile as $$
+begin
+    if cardinality(p_ids) = 0 then
+        return p_ids;
+    end if;
+    return array(
+        select o.id from (select id, completed_at from batches where id = any(p_ids) order by id for share) o
+        where o.completed_at is null);
+end $$;
+
+-- p_batches is {id: [run id]}: locks them, and returns one that takes no more, unless all its runs are on record; or null.
+create or replace function closed_batch(p_batches jsonb) returns text
+language plpgsql volatile as $$
+declare
+    v_open text[] := lock_open_batches(array(select jsonb_object_keys(p_batches)));
+begin
+    return (
+        select b.key from jsonb_each(p_batches) b
+        where b.key <> all(v_open) and exists (
+            select from jsonb_array_elements_text(b.value) i
+            where not exists (select from runs r where r.id = i::uuid))
+        order by b.key limit 1);
+end $$;
+
+-- A batch's row with its runs counted, or null.
+create or replace function batch_record(p_id text) returns json
+language plpgsql volatile as $$
+begin
+    return (
+        select to_jsonb(b) || jsonb_build_object(
+            'runs', (
+                select coalesce(jsonb_object_agg(c.state, c.n), '{}')
+                from (select r.state, count(*) as n from runs r where r.batch = b.id group by r.state) c),
+            'children', (select count(*) from batches c where c.parent = b.id and c.completed_at is null))
+        from batches b where b.id = p_id);
+end $$;
+
+create or replace function get_batch(p_id text)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+begin
+    return batch_record(p_id);
+end $$;
+
+-- list_batches: [BatchRecord], newest first, older than p_before; p_dead: those in which a run failed or was lost.
+create or replace function list_batches(p_dead boolean, p_before text, p_limit bigint)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_created_at bigint := 9223372036854775807;
+    v_id text := '';
+    v_ids text[];
+begin
+    if p_before is not null then
+        select created_at, id into v_created_at, v_id from batches where id = p_before;
+        if not found then
+            return '[]';
+        end if;
+    end if;
+    if p_dead then
+        v_ids := array(
+            select b.id from batches b where b.died_at is not null and (b.created_at, b.id) < (v_created_at, v_id)
+            order by b.created_at desc, b.id desc limit p_limit);
+    else
+        v_ids := array(
+            select b.id from batches b where (b.created_at, b.id) < (v_created_at, v_id)
+            order by b.created_at desc, b.id desc limit p_limit);
+    end if;
+    return (
+        select coalesce(json_agg(batch_record(u.id) order by u.place), '[]')
+        from unnest(v_ids) with ordinality as u(id, place));
+end $$;
