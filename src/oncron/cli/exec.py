@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -44,11 +45,7 @@ def exec_command(
     missed: str | None,
     retries: str | None,
     jitter: str | None,
-    store: str | None,
-    namespace: str,
-    concurrency: int,
-    stop_within: str,
-    kill_after: str,
+    **where: Any,
 ) -> None:
     """Run COMMAND on a schedule, in the foreground, until SIGTERM or SIGINT. Start it on several hosts with one
     --store: each tick runs on one of them.
@@ -62,9 +59,7 @@ def exec_command(
         raise click.UsageError(f"no command {command[0]!r} here ({Path.cwd()}) or on the PATH; check its spelling")
     given = {"timeout": timeout, "overlap": overlap, "missed": missed, "retries": retries, "jitter": jitter}
     options = read_options(given)
-    foreground = Foreground(
-        name, store=store, namespace=namespace, concurrency=concurrency, stop_within=stop_within, kill_after=kill_after
-    )
+    foreground = Foreground(name, **where)
     foreground.add(Job(name, trigger, found, options))
     foreground.announce()
     foreground.run(log_format)

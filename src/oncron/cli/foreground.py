@@ -47,6 +47,12 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--kill-after", default="10s", metavar="DURATION", help="From SIGTERM to SIGKILL, for a command.  [10s]"
             ),
+            click.option(
+                "--lease-for",
+                default="15s",
+                metavar="DURATION",
+                help="Without a sign of life for so long, another host may take over.  [15s]",
+            ),
             click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log, on stderr."),
         )
     ):
@@ -72,7 +78,15 @@ class Foreground:
     """An app whose tasks are commands."""
 
     def __init__(
-        self, name: str, *, store: str | None, namespace: str, concurrency: int, stop_within: str, kill_after: str
+        self,
+        name: str,
+        *,
+        store: str | None,
+        namespace: str,
+        concurrency: int,
+        stop_within: str,
+        kill_after: str,
+        lease_for: str,
     ) -> None:
         stopping, killing = read_duration(stop_within, "--stop-within"), read_duration(kill_after, "--kill-after")
         self._commands = Commands(stop_within=round(stopping * SECOND), kill_after=round(killing * SECOND))
@@ -81,6 +95,7 @@ class Foreground:
             namespace=namespace,
             concurrency=concurrency,
             stop_within=stopping,
+            lease_for=read_duration(lease_for, "--lease-for"),
             lifespan=self._commands.forwarding,
         )
         self._target = Target(self._app, name, in_code=True)
