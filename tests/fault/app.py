@@ -9,6 +9,7 @@ FAULT_FAST       number of schedules every 200 ms (async tasks)
 FAULT_SECOND     number of schedules every second (tasks in threads)
 FAULT_WORK       least and most milliseconds that a task takes
 FAULT_RETRIES    retries of the schedules: another number is another definition with the same ticks
+FAULT_NAMESPACE  where in the store it meets the others
 FAULT_RELEASE    release of this replica's code; none if empty
 """
 
@@ -33,6 +34,7 @@ app = Oncron(
     lease_for=float(os.environ.get("FAULT_LEASE", "3")),
     stop_within=float(os.environ.get("FAULT_STOP", "10")),
     concurrency=20,
+    namespace=os.environ.get("FAULT_NAMESPACE", "oncron"),
     release=int(_release) if _release else None,
 )
 

@@ -8,11 +8,13 @@ import os
 import resource
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tests.fault.fleet import Fleet
+from tests.servers import PostgresServer, ServerMissing, _as_owner, _owner
 
 _BLOCK = bytes(64 * 1024)
 
@@ -56,9 +58,27 @@ class SmallDisk:
                     with contextlib.suppress(sqlite3.OperationalError):
                         connection.execute("pragma wal_checkpoint(truncate)")
                     _fill(filler)
-            yield
+            with self._kept_full(filler):
+                yield
         finally:
             filler.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _kept_full(self, filler: Path) -> Iterator[None]:
+        """What others free meanwhile is taken, too."""
+        over = threading.Event()
+
+        def keep() -> None:
+            while not over.wait(0.1):
+                _fill(filler)
+
+        keeper = threading.Thread(target=keep)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
 
 
 class Quota:
@@ -94,3 +114,47 @@ def _fill(filler: Path) -> None:
                 size //= 2
     finally:
         os.close(file)
+
+
+class PostgresOnSmallDisk(PostgresServer):
+    """Its tables, or its write-ahead log, are on a disk of so many megabytes that can be filled."""
+
+    def __init__(self, small: Literal["tables", "log"], megabytes: int) -> None:
+        self._small, self._megabytes = small, megabytes
+        super().__init__({"max_wal_size": "8MB", "min_wal_size": "2MB", "checkpoint_timeout": "30s"})
+
+    def _initdb(self) -> None:
+        owner = _owner()
+        apart = self._home / "log"
+        place = self._data if self._small == "tables" else apart
+        self.disk = SmallDisk(place, self._megabytes, owner=0 if owner is None else owner.pw_uid)
+        if self.disk.refused:
+            raise ServerMissing(f"no small disk for PostgreSQL: {self.disk.refused}")
+        command = [self._binaries / "initdb", "-D", self._data, "-X", apart, "--wal-segsize=1", "-U", "oncron"]
+        command += ["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"]
+        subprocess.run(command, capture_output=True, text=True, check=True, cwd=self._home, **_as_owner())
+
+    @contextlib.contextmanager
+    def full(self, fleet: Fleet) -> Iterator[None]:
+        """Filled to the last byte. A server that gave up is started again when there is room."""
+        with self.disk.full(fleet):
+            if self._small == "log":
+                self._use_log(megabytes=20)
+            yield
+        with contextlib.suppress(RuntimeError):
+            self.pid  # noqa: B018 - raises unless it runs
+            return
+        self.start()
+
+    def _use_log(self, megabytes: int) -> None:
+        """Segments of the log that are begun, as so much work would; whatever comes of it."""
+        import psycopg
+
+        with contextlib.suppress(psycopg.Error), psycopg.connect(self.url(), autocommit=True) as connection:
+            for _ in range(megabytes):
+                connection.execute("select pg_switch_wal(), pg_logical_emit_message(false, 'test', 'x')")
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "disk"):
+            self.disk.close()

@@ -70,6 +70,8 @@ class Replica:
         self.log = fleet.home / f"{name}.log"
         self.code = REPOSITORY
         """The tree that it runs: another release's, perhaps."""
+        self.environment: dict[str, str] = {}
+        """What it is told besides what all are told."""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -102,7 +104,7 @@ class Replica:
             "FAULT_LEDGER": str(self.fleet.ledger),
             "FAULT_WORKER": self.name,
             "PYTHONUNBUFFERED": "1",
-        }
+        } | self.environment
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "oncron", "run", self.fleet.load.target],

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 from oncron import _plan
-from oncron._engine import door, registrar, shards
+from oncron._engine import door, registrar, scheduler, shards
 from oncron._model import Reaped, new_run_id
 from oncron.stores.sqlite import _fire, _reads, _workers
 from tests.fault.app import app
@@ -85,6 +85,20 @@ def owed_dropped() -> None:
     registrar._settle = nothing
 
 
+def no_patience() -> None:
+    """A reaper that never lost its contact, whatever the store did."""
+    door.Door.contact_for = lambda self: 10**12
+
+
+def nothing_remembered() -> None:
+    """A cursor that the store shows is taken as it is."""
+
+    async def believed(self, dues):
+        return dues
+
+    scheduler.Scheduler._not_rolled_back = believed
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "none": everybody_is_first,
     "compare-and-set dropped": compare_and_set_dropped,
@@ -92,6 +106,8 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "never reaped": never_reaped,
     "living reaped": living_reaped,
     "fired early": fired_early,
+    "no patience": no_patience,
+    "nothing remembered": nothing_remembered,
     "owed ticks dropped by a change": owed_dropped,
 }
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.fault.fleet import Fleet, Load
+from tests.fault import faults
+from tests.fault.disk import Quota, SmallDisk
+from tests.fault.fleet import REPOSITORY, Fleet, Load
 from tests.fault.oracle import Findings
+from tests.fault.releases import earlier_release
 from tests.fault.test_deploy import SECOND, fleet_of as rolling
+from tests.fault.test_releases import add
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -54,6 +59,28 @@ def test_missing_runs_show_when_a_dead_workers_runs_are_never_reaped(tmp_path: P
 def test_two_holders_show_when_a_living_workers_runs_are_reaped(tmp_path: Path):
     found = run_with("living reaped", tmp_path)
     assert any("undisturbed" in text for text in found.two_holders), str(found)
+    assert any("ended the run again" in text for text in found.extra), str(found)
+
+
+@pytest.mark.long
+def test_second_ends_show_when_reapers_do_not_wait_after_a_full_disk(small_disk: SmallDisk, tmp_path: Path):
+    url = f"sqlite:///{tmp_path if small_disk.refused else small_disk.place}/oncron.db"
+    fleet = Fleet(url, tmp_path, Load(lease=1, mutant="no patience"), offsets=(0, 0, 0))
+    with fleet.running():
+        for _ in range(4):
+            faults.fill_disk(Quota() if small_disk.refused else small_disk)(fleet, random.Random(1))
+            time.sleep(1.5)
+        found = fleet.settle()
+    assert any("ended the run again" in text for text in found.extra), str(found)
+
+
+def test_two_ends_show_when_a_newer_release_meets_in_tables_of_its_own(tmp_path: Path):
+    fleet = Fleet(f"sqlite:///{tmp_path}/oncron.db", tmp_path, Load(second=0), offsets=())
+    with fleet.running():
+        add(fleet, "earlier", earlier_release(tmp_path))
+        add(fleet, "newer", REPOSITORY, FAULT_NAMESPACE="apart")
+        time.sleep(1)
+        found = fleet.settle()
     assert any("ended the run again" in text for text in found.extra), str(found)
 
 

@@ -16,18 +16,14 @@ EARLIER_FIRST = ("earlier", "earlier", "newer", "newer")
 NEWER_FIRST = ("newer", "newer", "earlier", "earlier")
 
 
-def upgrade(url: str, home: Path, order: tuple[str, ...], *, rounds: int, seed: int, mutant: str | None = None) -> Fleet:
+def upgrade(url: str, home: Path, order: tuple[str, ...], *, rounds: int, seed: int) -> None:
     """Replicas of two releases, started one after the other in that order; then kills and restarts of both."""
     trees = {"earlier": earlier_release(home), "newer": REPOSITORY}
-    fleet = Fleet(url, home, Load(lease=2, work="20 100", mutant=mutant), offsets=())
+    fleet = Fleet(url, home, Load(lease=2, work="20 100"), offsets=())
     chance = random.Random(seed)
     with fleet.running():
         for number, release in enumerate(order):
-            replica = Replica(fleet, f"{release}-{number}", 0)
-            replica.code = trees[release]
-            fleet.replicas.append(replica)
-            replica.start()
-            fleet.until(lambda replica=replica: replica.up, 30, f"{replica.name} to start")
+            add(fleet, f"{release}-{number}", trees[release])
             time.sleep(0.5)
         for _ in range(rounds):
             for replica in chance.sample(fleet.replicas, len(fleet.replicas)):
@@ -40,7 +36,15 @@ def upgrade(url: str, home: Path, order: tuple[str, ...], *, rounds: int, seed: 
     assert not found.all, f"{found}\n{fleet.logs()}"
     workers = {line.worker.split("-")[0] for line in fleet.lines()}
     assert workers == {"earlier", "newer"}, "both have executed"
-    return fleet
+
+
+def add(fleet: Fleet, name: str, tree: Path, **environment: str) -> None:
+    """One more replica, at work, of the release in `tree`."""
+    replica = Replica(fleet, name, 0)
+    replica.code, replica.environment = tree, environment
+    fleet.replicas.append(replica)
+    replica.start()
+    fleet.until(lambda: replica.up, 30, f"{name} to start")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
