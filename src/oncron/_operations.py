@@ -6,6 +6,7 @@ What is tried again after an unknown outcome carries ids that were made before (
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
@@ -163,6 +164,23 @@ class Operations:
         result = await self._desk.change(lambda store: store.retry(run_id, opening=seen.opening))
         return self._granted(result, run_id, f"run {run_id}")
 
+    async def prune_dead(self, *, older_than: check.Duration | None = None, keep: int | None = None) -> int:
+        """Drop failed and lost runs from the record: those that ended longer ago than `older_than`, and all but the
+        newest `keep`; how many records. Runs of a batch stay as long as the batch; one that completed before
+        `older_than` goes with them. Without it, retention does as much after `keep_failed_for`.
+
+        Raises InvalidOption if neither is given."""
+        if older_than is None and keep is None:
+            raise InvalidOption("prune_dead() drops by age or by number: give older_than=, keep=, or both")
+        age = check.duration(older_than, "older_than", none=True)
+        most = check.number(keep, "keep", least=0, none=True)
+        dropped = 0
+        while True:
+            count = await self._desk.ask(functools.partial(_prune_dead, age, most))
+            dropped += count
+            if not count:
+                return dropped
+
     async def runs(
         self,
         *,
@@ -292,6 +310,11 @@ class Operations:
             why = "has its place" if result.occupied else "has its unique key"
             raise Occupied(f"{what}: run {run.id} ({run.state.value}) {why}; wait for its end or cancel it", run)
         return run
+
+
+async def _prune_dead(age: int | None, keep: int | None, store: ReadableStore) -> int:
+    before = 0 if age is None else await store.now() - age
+    return await store.prune(ended_before=0, failed_before=before, keep_failed=keep)
 
 
 async def _fire(store: ReadableStore, name: str, run_id: str, reason: str) -> EnqueueResult:

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "backfill": ("backfill", "Run the instants of a stretch of the past that never ran."),
         "enqueue": ("act", "Enqueue a run of a task."),
         "retry": ("act", "Open an ended run again, or all that failed."),
+        "dead": ("dead", "List runs that failed or were lost; open them again, or drop them."),
         "cancel": ("act", "Cancel a pending run; ask a running one to stop."),
     },
     "Understand": {

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import click
 
-from oncron import Oncron, Run, Schedule
+from oncron import Run, Schedule
 from oncron.cli import render
+from oncron.cli.dead import retry_all
 from oncron.cli.instants import read_duration
 from oncron.cli.look import json_option
 from oncron.cli.target import Target, takes_target
-from oncron.errors import NotFound, Occupied
 
 
 @click.command("fire")
@@ -86,35 +86,7 @@ def retry_command(
         run = target.app.sync(target.app.retry(run_id))
         _tell_run(run, as_json, "open again" if run.is_new else "was open already")
         return 0
-    opened, refused, more = target.app.sync(_retry_failed(target.app, schedule, task, limit))
-    if as_json:
-        render.as_json({"retried": opened, "refused": refused, "more": more})
-    else:
-        render.lines([f"{render.count(len(opened), 'run')} {'is' if len(opened) == 1 else 'are'} open again."])
-        render.lines([f"Left alone: {text}" for text in refused.values()])
-        if more:
-            render.lines([f"There are more than {limit}; call again, or raise --limit."])
-    return 1 if refused else 0
-
-
-async def _retry_failed(
-    app: Oncron, schedule: str | None, task: str | None, limit: int
-) -> tuple[list[str], dict[str, str], bool]:
-    """The ids of those that are open again, why each other one is not, and whether there are more."""
-    found = [
-        run
-        for state in ("failed", "lost")
-        for run in await app.runs(schedule=schedule, task=task, state=state, limit=limit + 1)
-    ]
-    opened: list[str] = []
-    refused: dict[str, str] = {}
-    # Oldest first, so that a schedule's place goes to the run that has waited longest.
-    for run in sorted(found, key=lambda run: (run.tick or run.created_at, run.id))[:limit]:
-        try:
-            opened.append((await app.retry(run.id)).id)
-        except (Occupied, NotFound) as error:
-            refused[run.id] = str(error)
-    return opened, refused, len(found) > limit
+    return retry_all(target, {"schedule": schedule, "task": task}, limit, as_json)
 
 
 @click.command("enqueue")

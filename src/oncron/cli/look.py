@@ -14,6 +14,7 @@ from oncron._model import Definition, Gap, RunFilter, RunRecord, RunState, Sched
 from oncron._plan import next_tick
 from oncron.cli import render
 from oncron.cli.target import Target, not_found, takes_target
+from oncron.cli.unclaimable import why_unclaimable
 from oncron.errors import InvalidTrigger, NotFound
 from oncron.triggers import Trigger, parse
 
@@ -196,15 +197,17 @@ def runs_command(target: Target, as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
     runs = target.app.sync(target.app.runs(**filters))
     unknown = None if runs else target.app.sync(_unknown(target, filters["schedule"], filters["task"]))
+    waits = target.app.sync(why_unclaimable(target, [run.record for run in runs]))
     if as_json:
-        render.as_json([render.plain(run.record) for run in runs])
+        told = zip(runs, waits, strict=True)
+        render.as_json([render.plain(run.record) | {"unclaimable": why} for run, why in told])
         if unknown:
             click.echo(f"Note: {unknown}", err=True)
         return
     now = target.now_us()
     render.table(
-        ["ID", "+TASK", "TICK", "STATE", "-LATE", "-TOOK"],
-        [_run_row(run, now) for run in runs],
+        ["ID", "+TASK", "TICK", "STATE", "-LATE", "-TOOK", "~NOTE"],
+        [[*_run_row(run, now), why or ""] for run, why in zip(runs, waits, strict=True)],
         empty=f"No runs: {unknown}." if unknown else "No runs.",
     )
 
@@ -255,7 +258,8 @@ def show_command(target: Target, as_json: bool, **given: str) -> None:
     (wanted,) = given.values()
     run = target.app.sync(_find_run(target, wanted))
     if run is not None:
-        _show_run(run, target.now_us(), as_json)
+        (waits,) = target.app.sync(why_unclaimable(target, [run]))
+        _show_run(run, waits, target.now_us(), as_json)
         return
     try:
         schedule = target.app.sync(target.app.get_schedule(wanted))
@@ -276,9 +280,9 @@ async def _history(target: Target, name: str) -> tuple[list[RunRecord], list[Gap
     return [run.record for run in runs], await target.ask(lambda store: store.gaps(name, limit=_RECENT))
 
 
-def _show_run(run: RunRecord, now: int, as_json: bool) -> None:
+def _show_run(run: RunRecord, waits: str | None, now: int, as_json: bool) -> None:
     if as_json:
-        render.as_json(render.plain(run))
+        render.as_json(render.plain(run) | {"unclaimable": waits})
         return
     pairs: list[tuple[str, render.Cell]] = [
         ("run", run.id),
@@ -287,6 +291,7 @@ def _show_run(run: RunRecord, now: int, as_json: bool) -> None:
         *([("tick", _when(run.tick, now))] if run.tick is not None else []),
         ("state", render.styled(run.state.value)),
         *([("reason", run.reason)] if run.reason else []),
+        *([("unclaimable", waits)] if waits else []),
         *([("asked to stop", "yes")] if run.cancel_requested and run.state.is_open else []),
         ("attempt", f"{run.attempt}; {run.attempts_spent} of {1 + run.retries} spent"),
         ("created", _when(run.created_at, now)),
