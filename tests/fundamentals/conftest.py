@@ -12,11 +12,13 @@ import pytest
 from oncron import Event, Oncron
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "redis"])
 def replica(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Oncron]]:
     """`replica()`: one more Oncron on this test's store, as another process or another release would be."""
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres_shared_url")
+    elif request.param == "redis":
+        url = request.getfixturevalue("redis_server").url()
     else:
         url = f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
     namespace = "test_" + uuid.uuid4().hex[:12]

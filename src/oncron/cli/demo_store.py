@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import sqlite3
@@ -14,6 +15,7 @@ import click
 
 from oncron._model import new_id
 from oncron.cli.demo_replicas import Place
+from oncron.errors import StoreError
 from oncron.stores.open import opener
 
 
@@ -35,8 +37,10 @@ def place(url: str | None) -> Generator[Place]:
         finally:
             if url.startswith("sqlite"):
                 _sweep_sqlite(_file(url), namespace, made_before=made_before)
-            else:
+            elif re.match(r"postgres(ql)?:", url):
                 _sweep_postgres(url, namespace)
+            else:
+                asyncio.run(_sweep_redis(url, namespace))
 
 
 def _file(url: str) -> Path:
@@ -64,3 +68,15 @@ def _sweep_postgres(url: str, namespace: str) -> None:
     with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
         connection.execute("set lock_timeout = '10s'")
         connection.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(namespace)))
+
+
+async def _sweep_redis(url: str, namespace: str) -> None:
+    from oncron.stores.redis import RedisStore
+
+    store = RedisStore(url, namespace=namespace)
+    try:
+        await store.drop()
+    except StoreError:
+        pass  # the server went away, and the demo failed: its keys stay, by their hash tag
+    finally:
+        await store.close()

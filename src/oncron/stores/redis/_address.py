@@ -146,8 +146,9 @@ def _address(
     elif any(key.startswith("ssl") for key in options):
         raise InvalidOption("ssl_...= in the store's URL needs TLS: write rediss://")
     options.setdefault("client_name", "oncron")
+    # No socket_timeout: the driver's way to it loses cancellations on Python 3.11, and every call has its deadline.
     options |= {
-        "socket_timeout": _DEADLINE_S,
+        "socket_timeout": None,
         "socket_connect_timeout": _DEADLINE_S,
         "socket_keepalive": True,
         "protocol": 2,

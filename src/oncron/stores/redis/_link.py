@@ -18,6 +18,8 @@ from oncron.stores.redis._address import Address
 from oncron.stores.redis._scripts import Script, script
 
 DEADLINE_S = CALL_DEADLINE / 1_000_000
+SENTINEL_WITHIN_S = 2.0
+"""How long one sentinel may take to be reached: others are asked next."""
 CONNECTIONS = 8
 """What one store uses at once, besides one that listens."""
 
@@ -123,7 +125,7 @@ class Link:
         options: dict[str, Any] = {**where.options, "retry": Retry(NoBackoff(), 0)}
         if where.kind == "sentinel":
             apart = {key: value for key, value in options.items() if key.startswith("socket") or key == "protocol"}
-            apart |= where.sentinel_options
+            apart |= {"socket_connect_timeout": SENTINEL_WITHIN_S, **where.sentinel_options}
             self._sentinel = sentinel.Sentinel(list(where.hosts), sentinel_kwargs=apart)
             return self._sentinel.master_for(where.service, **options)
         if where.kind == "unix":

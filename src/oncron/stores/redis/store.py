@@ -86,6 +86,14 @@ class RedisStore(Reads, QueueSteps, NoTransactions, NoGuards):
     async def check(self) -> None:
         await self._read("get_runs", {"ids": ()})
 
+    async def drop(self) -> None:
+        """Delete every key of the namespace, whatever it holds. There is no way back."""
+        at = b"0"
+        while True:
+            at = await self._write("drop", {"at": at.decode()})
+            if at == b"0":
+                return
+
     async def now(self) -> int:
         return int(await self._read("now", {}))
 
