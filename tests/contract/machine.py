@@ -23,6 +23,7 @@ from oncron._model import (
     OutcomeKind,
     Overlap,
     Report,
+    RunFilter,
     RunRecord,
     RunState,
     ScheduleRecord,
@@ -35,15 +36,18 @@ from oncron._store import ReadableStore
 from oncron.stores.memory import MemoryStore
 from tests.contract.comparable import comparable, leases_in
 from tests.contract.given import LEASE, SECOND, at, picture, spec
+from tests.contract.machine_groups import QUEUES, Groups
 
 PLAYS = int(os.environ.get("ONCRON_PLAYS", "30"))
 STEPS = 40
 
 NAMES = ("a", "b", "ß/c")
 TASKS = ("send", "scarce")
-QUEUES = ("default", "slow")
 KEYS = tuple(f"k1 {name}" for name in NAMES)
 WORKERS = ("w1", "w2", "w3")
+
+QUEUE_LIMITS = ((), (), (("slow", 1),), (("slow", 2), ("default", 1)), (("default", 0),))
+FLEET_LIMITS = (None, None, 1, 3)
 
 names = st.sampled_from(NAMES)
 workers = st.sampled_from(WORKERS)
@@ -51,7 +55,7 @@ whichever = st.integers(0, 10_000)
 """Picks one of what is there: see `_pick`."""
 
 
-class Twins(RuleBasedStateMachine):
+class Twins(Groups, RuleBasedStateMachine):
     """Each rule makes one call on both stores. `make` opens the store that is compared with memory."""
 
     run: Callable[[Coroutine[Any, Any, Any]], Any]
@@ -171,6 +175,8 @@ class Twins(RuleBasedStateMachine):
             unique=unique and f"{unique} {name}",  # which of two in one fire gets a shared one is left open
             retries=retries,
             retry_delay=3 * SECOND,
+            guard=(None, None, "advisory")[retries],
+            tags=(("odd", "even")[retries % 2], name),
         )
         cursor = self.now if row is None or moves else row.cursor
         gaps: tuple[Gap, ...] = ()
@@ -206,12 +212,29 @@ class Twins(RuleBasedStateMachine):
         worker=st.none() | workers,
         room=st.integers(1, 3),
         scarce=st.integers(0, 2),
+        narrow=st.sampled_from(QUEUE_LIMITS),
+        fleet=st.sampled_from(FLEET_LIMITS),
     )
-    def fire(self, picks: list[tuple[int, int, int, int]], worker: str | None, room: int, scarce: int) -> None:
+    def fire(
+        self,
+        picks: list[tuple[int, int, int, int]],
+        worker: str | None,
+        room: int,
+        scarce: int,
+        narrow: tuple[tuple[str, int], ...],
+        fleet: int | None,
+    ) -> None:
         rows = {row.name: (row, rest) for n, *rest in picks if (row := _pick(self.rows(), n)) is not None}
         plans = [self._plan(row, *rest) for row, rest in rows.values()]
         claim = worker and spec(
-            worker, claim_id=self.new_id(), limit=room, tasks=TASKS, queues=QUEUES, max_running=(("scarce", scarce),)
+            worker,
+            claim_id=self.new_id(),
+            limit=room,
+            tasks=TASKS,
+            queues=QUEUES,
+            max_running=(("scarce", scarce),) if scarce else (),
+            queue_limits=narrow,
+            fleet_limit=fleet,
         )
         fire_id = f"fire-{next(self.ids)}"
         self.fires += [(plan, claim, fire_id) for plan in plans]
@@ -224,7 +247,7 @@ class Twins(RuleBasedStateMachine):
         if (row := _pick(active, n)) is not None:
             self.now = max(self.now, row.cursor + SECOND)
             newest_first = len(self.rows()) - 1 - self.rows().index(row)
-            self.fire([(newest_first, 1, 0, 0)], worker, 3, 2)
+            self.fire([(newest_first, 1, 0, 0)], worker, 3, 2 * (n % 2), (), None)
 
     def _plan(self, row: ScheduleRecord, ticks: int, passed: int, wrong: int) -> FirePlan:
         """The next `passed` seconds after the cursor become a gap, the next `ticks` become runs."""
@@ -301,6 +324,7 @@ class Twins(RuleBasedStateMachine):
             priority=priority,
             retries=retries,
             retry_delay=2 * SECOND,
+            guard="advisory" if retries else None,
         )
         self.enqueued.append(new)
         self.both(lambda store: store.enqueue([new], now=self.now))
@@ -316,9 +340,18 @@ class Twins(RuleBasedStateMachine):
         tasks=st.sampled_from((TASKS, TASKS, TASKS[:1])),
         queues=st.sampled_from((None, QUEUES, QUEUES[::-1], QUEUES[:1])),
         scarce=st.integers(0, 3),
+        narrow=st.sampled_from(QUEUE_LIMITS),
+        fleet=st.sampled_from(FLEET_LIMITS),
     )
     def claim(
-        self, worker: str, limit: int, tasks: tuple[str, ...], queues: tuple[str, ...] | None, scarce: int
+        self,
+        worker: str,
+        limit: int,
+        tasks: tuple[str, ...],
+        queues: tuple[str, ...] | None,
+        scarce: int,
+        narrow: tuple[tuple[str, int], ...],
+        fleet: int | None,
     ) -> None:
         wants = spec(
             worker,
@@ -327,6 +360,8 @@ class Twins(RuleBasedStateMachine):
             tasks=tasks,
             queues=queues,
             max_running=(("scarce", scarce),) if scarce else (),
+            queue_limits=narrow,
+            fleet_limit=fleet,
         )
         self.claims[wants.claim_id] = wants
         self.both(lambda store: store.claim(wants, now=self.now))
@@ -343,14 +378,26 @@ class Twins(RuleBasedStateMachine):
         delay=st.sampled_from((0, SECOND, 20 * SECOND)),
         spend=st.booleans(),
         followers=st.integers(0, 1),
+        then=st.sampled_from((None, "", "", "a", "nobody")),
+        batch=st.none() | whichever,
     )
-    def finish(self, picks: list[tuple[int, OutcomeKind]], delay: int, spend: bool, followers: int) -> None:
+    def finish(
+        self,
+        picks: list[tuple[int, OutcomeKind]],
+        delay: int,
+        spend: bool,
+        followers: int,
+        then: str | None,
+        batch: int | None,
+    ) -> None:
         said: list[Outcome] = []
         for n, kind in picks:
             claim = _pick(self.tokens, n)
             if claim is None:
                 return
-            new = [NewRun(id=self.new_id(), task="send", unique=KEYS[0]) for _ in range(followers)]
+            into = None if batch is None else self._batch(batch)
+            new = [NewRun(id=self.new_id(), task="send", unique=KEYS[0], batch=into) for _ in range(followers)]
+            after = None if then is None else NewRun(id=self.new_id(), task="send", schedule=then or None, batch=into)
             said.append(
                 Outcome(
                     run_id=claim[0],
@@ -364,6 +411,7 @@ class Twins(RuleBasedStateMachine):
                     spend_attempt=spend,
                     checkpoint=str(n),
                     enqueue=tuple(new),
+                    then=after,
                 )
             )
         self.both(lambda store: store.finish(self._in(store, said), now=self.now))
@@ -407,13 +455,28 @@ class Twins(RuleBasedStateMachine):
         if (run := _pick(ended, n)) is not None:
             self.both(lambda store: store.retry(run.id, opening=opening, now=self.now))
 
-    @rule(age=st.sampled_from((0, 5, 60)), failed_age=st.sampled_from((0, 60)))
-    def prune(self, age: int, failed_age: int) -> None:
+    @rule(age=st.sampled_from((0, 5, 60)), failed_age=st.sampled_from((0, 60)), keep=st.sampled_from((None, 0, 1, 3)))
+    def prune(self, age: int, failed_age: int, keep: int | None) -> None:
         self.both(
             lambda store: store.prune(
-                ended_before=self.now - age * SECOND, failed_before=self.now - failed_age * SECOND, now=self.now
+                ended_before=self.now - age * SECOND,
+                failed_before=self.now - failed_age * SECOND,
+                keep_failed=keep,
+                now=self.now,
             )
         )
+
+    @rule(
+        after=st.sampled_from((None, "a", "b")),
+        limit=st.integers(1, 2),
+        queue=st.sampled_from(QUEUES),
+        batch=whichever,
+    )
+    def pages(self, after: str | None, limit: int, queue: str, batch: int) -> None:
+        self.both(lambda store: store.schedules(after=after, limit=limit))
+        self.both(lambda store: store.schedules(tag="odd", after=after))
+        self.both(lambda store: store.runs(RunFilter(queue=queue, limit=limit)))
+        self.both(lambda store: store.runs(RunFilter(batch=self._batch(batch), limit=limit)))
 
     def _remember(self, mine: RunRecord, theirs: RunRecord) -> None:
         """G5: a new token is greater than every earlier one of its run and its schedule, and no less than now."""

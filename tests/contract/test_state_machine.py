@@ -41,6 +41,11 @@ def test_another_store_is_not_to_be_told_from_memory(kind: str, tmp_path: Path, 
         mutants.PlaceNeverFilled,
         mutants.CatchupSuperseded,
         mutants.UniqueIgnored,
+        mutants.QueueLimitIgnored,
+        mutants.FleetLimitIgnored,
+        mutants.PausedForOneSession,
+        mutants.ThenWithSuccessAlone,
+        mutants.PrunesRunsOfBatches,
     ],
 )
 def test_a_broken_guard_is_found_by_playing(mutant: type[MemoryStore]) -> None:
