@@ -334,9 +334,9 @@ async def test_looking_by_another_rule_changes_none(store: ReadableStore) -> Non
 
     await store.taken("calls", rule_of(LimitKind.SLIDING, amount=1), now=at(0))
 
-    said = await store.settle("calls", nonce, 5, now=at(0))
+    said = await store.settle("calls", nonce, 5, now=at(2))
     assert said is not None
-    assert said.used == 5
+    assert said.used == 3
 
 
 # --- forgetting -------------------------------------------------------------------------------

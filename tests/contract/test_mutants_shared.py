@@ -77,7 +77,6 @@ CAUGHT: list[Caught] = [
     seen_by(mutants.TornSettle, races_of_batches.test_a_run_is_added_before_the_batch_completes_or_refused),
     seen_by(mutants.TornAdding, races_of_batches.test_what_an_ending_run_adds_is_in_before_its_batch_can_complete),
     seen_by(mutants.TornAdding, races_of_batches.test_a_batch_is_opened_in_another_before_that_completes_or_refused),
-    seen_by(mutants.TornAdding, races_of_batches.test_a_run_is_added_before_the_batch_completes_or_refused),
 ]
 
 
