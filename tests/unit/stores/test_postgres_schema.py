@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from oncron.errors import SchemaOutdated, SchemaTooNew, StoreUnsafe
-from oncron.stores.postgres import PostgresStore
+from oncron.stores.postgres import PostgresStore, _schema
 from tests.servers import PostgresServer
 from tests.unit.stores.postgres_kit import asked, declared, opened
 
@@ -76,6 +76,26 @@ async def test_functions_of_another_build_are_replaced(postgres_url: str) -> Non
 
         await store.check()
         assert (await store.poll([], None)).now > 5
+
+
+async def test_functions_of_a_newer_release_stay_where_an_older_one_starts_beside_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both need the same tables; otherwise each start of either would exchange the functions under the other."""
+    async with opened(postgres_url) as store:
+        monkeypatch.setattr(_schema, "_release", lambda: "0.1.9")
+        release = "update oncron.meta set functions = '{} another'"
+        for newer in ("0.1.10", "0.2.0", "1.0.0"):
+            await asked(postgres_url, release.format(newer))
+            await store.check()
+            await store.migrate()
+            assert await asked(postgres_url, "select functions from oncron.meta") == [(f"{newer} another",)]
+        for older in ("0.1.8", "0.1.9", ""):
+            await asked(postgres_url, release.format(older))
+            with pytest.raises(SchemaOutdated):
+                await store.check()
+            await store.migrate()
+            await store.check()
 
 
 async def test_without_the_right_to_create_one_sentence_says_what_to_grant(

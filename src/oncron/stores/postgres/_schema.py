@@ -1,9 +1,16 @@
-"""The schema's version: what is installed, and bringing it up to this release."""
+"""The schema's version: what is installed, and bringing it up to this release.
+
+Within a major version the functions of a newer release serve the older ones too, so that both work on one
+schema side by side; which of two is newer, the migrations tell, and after them the package's version.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
@@ -45,7 +52,7 @@ class Schema:
             )
         major, minor, functions = await self._version(connection, until)
         newest = len(self._migrations)
-        if (major, minor) < (MAJOR, newest) or (minor == newest and functions != self._digest):
+        if (major, minor) < (MAJOR, newest) or (minor == newest and self._replaces(functions)):
             raise SchemaOutdated(
                 f"{self._where}: schema {self._namespace!r} has version {major}.{minor}, this release needs "
                 f"{MAJOR}.{newest} as of this build; run `oncron migrate`"
@@ -68,7 +75,7 @@ class Schema:
 
     async def _upgrade(self, connection: Connection, until: float, minor: int, functions: str) -> None:
         newest = len(self._migrations)
-        if minor > newest or (minor == newest and functions == self._digest):
+        if minor > newest or (minor == newest and not self._replaces(functions)):
             return  # A newer release was here: its functions serve this one too.
         for migration in self._migrations[minor:]:
             await connection.send(migration.sql.encode(), until=until)
@@ -80,8 +87,14 @@ class Schema:
             until,
             major=MAJOR,
             minor=newest,
-            functions=connection.literal(self._digest).decode(),
+            functions=connection.literal(f"{_release()} {self._digest}").decode(),
         )
+
+    def _replaces(self, functions: str) -> bool:
+        """Whether this release's functions take the place of those on record, of the same migrations: those of
+        a newer release stay, or each replica that starts would exchange them under the others."""
+        release, _, digest = functions.rpartition(" ")
+        return digest != self._digest and _ordered(release) <= _ordered(_release())
 
     async def _installed(self, connection: Connection, until: float) -> tuple[bool, bool]:
         row = await self._run("schema.installed", connection, until, name=connection.literal(self._quoted).decode())
@@ -100,6 +113,19 @@ class Schema:
         values = {"schema": self._quoted, "literal": connection.literal(self._namespace).decode(), **values}
         rows = await connection.send(self._queries[query].format(**values).encode(), until=until)
         return rows[0] if rows else ()
+
+
+@cache
+def _release() -> str:
+    """This package's version; 0 in a tree that was never installed."""
+    try:
+        return version("oncron")
+    except PackageNotFoundError:
+        return "0"
+
+
+def _ordered(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
 def _function_files() -> list[str]:
