@@ -11,8 +11,9 @@ from typing import Any
 
 from oncron import _defaults as limits
 from oncron._cipher import key_of, mend
+from oncron._clock import wait_us
 from oncron._engine.blocking import Threads
-from oncron._engine.calls import NoLoop, Raised, Started, caught, caught_async, on_loop
+from oncron._engine.calls import NoLoop, Post, Raised, Started, caught, caught_async, on_loop
 from oncron._engine.layers import Layers
 from oncron._engine.processes import End, Killed, NotBegun, ProcessDied, Processes
 from oncron._engine.spec import Execution, TaskSpec
@@ -41,6 +42,7 @@ class Executor:
         self.user_loop, self._say = user_loop, say
         self._threads = Threads("oncron-task")
         self.processes = Processes(say)
+        self._there, self._here = Post(user_loop), Post(asyncio.get_running_loop())
 
     def warm(self, specs: Iterable[TaskSpec]) -> None:
         """Have a process ready if one of these needs it."""
@@ -69,8 +71,7 @@ class Executor:
             return judge(run, error, backoff=spec.backoff, retry_on=_widened(spec.retry_on, error))
         if execution.stop_reason is not None:
             return self._stopped(execution, spec)
-        loop = asyncio.get_running_loop()
-        execution.wake = lambda: _soon(loop, execution.changed.set)
+        execution.wake = lambda: self._soon(execution.changed.set)
         if spec.target is not None and spec.around is None:
             return self._of_process(execution, spec, await self.processes.run(execution, spec))
         execution.handed_over = True
@@ -84,12 +85,16 @@ class Executor:
             return self._of_process(execution, spec, end)
         return self._outcome(execution, spec, value)
 
+    def _soon(self, call: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the engine is gone
+            self._here(call)
+
     # --- starting ---------------------------------------------------------------------
 
     def _entry(self, execution: Execution) -> Callable[[], bool]:
         """What is called there, right before the user's code: its time runs from now on. False: it is not wanted
         any more."""
-        loop, run = asyncio.get_running_loop(), execution.run
+        run = execution.run
 
         def entered() -> None:
             self._say("run.started", **of_run(run))
@@ -100,7 +105,7 @@ class Executor:
                 return False
             if execution.time_limit is not None:
                 execution.times_out_at(execution.store_now() + execution.time_limit)
-            _soon(loop, entered)
+            self._soon(entered)
             return True
 
         return enter
@@ -109,10 +114,10 @@ class Executor:
         """Raises NoLoop."""
         enter = self._entry(execution)
         if not spec.is_async:
-            return Started(self._threads.submit(lambda: caught(enter, call, spec.encode)), None)
+            return Started(asyncio.wrap_future(self._threads.submit(lambda: caught(enter, call, spec.encode))), None)
         self._refuse_without_loop()
         try:
-            return on_loop(self.user_loop, lambda: caught_async(enter, call, spec.encode))
+            return on_loop(self._there, self._here, lambda: caught_async(enter, call, spec.encode))
         except RuntimeError as error:
             raise NoLoop(str(error)) from None
 
@@ -124,7 +129,7 @@ class Executor:
         """Raises NoLoop."""
         self._refuse_without_loop()
         try:
-            return on_loop(self.user_loop, layers.run, layers.stop)
+            return on_loop(self._there, self._here, layers.run, layers.stop)
         except RuntimeError as error:
             raise NoLoop(str(error)) from None
 
@@ -137,16 +142,14 @@ class Executor:
     async def _end(self, execution: Execution, started: Started) -> Any:
         """Waits for the function. On its timeout or when it should stop, a coroutine is cancelled; a
         thread cannot be: it is asked, shown as overrun, and waited for. Raises NoLoop if it was never entered."""
-        done = asyncio.wrap_future(started.future)
+        done, changed = started.done, execution.changed
+        done.add_done_callback(lambda _: changed.set())
         while not done.done():
-            execution.changed.clear()
-            changed = asyncio.ensure_future(execution.changed.wait())
+            changed.clear()
             left = None if execution.stop_reason is not None else execution.time_left
             if started.cancel is not None and not execution.started:
                 left = limits.SECOND  # it waits for its turn on the user's loop, which may end before that
-            seconds = None if left is None else left / limits.SECOND
-            await asyncio.wait({done, changed}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            changed.cancel()
+            await (changed.wait() if left is None else wait_us(changed, left))
             if not done.done() and started.cancel is not None and not self.loop_runs and execution.withdraw():
                 raise NoLoop("it ended before the run began")
             if not done.done() and execution.stop_reason is None and execution.time_left == 0:
@@ -248,11 +251,6 @@ class Executor:
                 outcome, progress=execution.progress, checkpoint=execution.checkpoint, enqueue=execution.outbox
             )
         return with_headway(execution.run, whole)
-
-
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the engine is gone
-        loop.call_soon_threadsafe(call)
 
 
 def _told_by_process(layers: Layers, value: Any) -> End | None:
