@@ -148,8 +148,8 @@ class Replica:
         self.worker.accepting = self._runs_worker
         self._spawn("keeper", self._keeper.run)
         self._spawn("watch", self._keeper.watch)
-        self._spawn("finish", self.worker.finish_loop)
-        self._spawn("finish apart", self.worker.finish_apart_loop)
+        self._spawn("finish", self.worker.endings.finish_loop)
+        self._spawn("finish apart", self.worker.endings.finish_apart_loop)
         if self._runs_worker:
             self._executor.warm(self._tasks.values())
             self._spawn("claim", self.worker.claim_loop)

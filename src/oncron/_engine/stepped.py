@@ -49,8 +49,8 @@ class SteppedReplica(Replica):
         self.worker.accepting = self._runs_worker
         if self._runs_worker:
             self._executor.warm(self._tasks.values())
-        self._spawn("finish", self.worker.finish_loop)
-        self._spawn("finish apart", self.worker.finish_apart_loop)
+        self._spawn("finish", self.worker.endings.finish_loop)
+        self._spawn("finish apart", self.worker.endings.finish_apart_loop)
 
     def look(self) -> None:
         super().look()

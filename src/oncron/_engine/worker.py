@@ -7,23 +7,22 @@ worker holds is never more than `concurrency`, and a heartbeat lists all of it.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 from msgspec.structs import replace
 
 from oncron import _defaults as limits
-from oncron._clock import boot_us, sleep_us, wait_us
-from oncron._engine.door import Door, is_for_the_operator
+from oncron._clock import boot_us, wait_us
+from oncron._engine.door import Door
+from oncron._engine.endings import Endings
 from oncron._engine.executor import Executor
 from oncron._engine.guard import under_guard
 from oncron._engine.spec import CHAIN_KEY, Execution, Settings, TaskSpec
 from oncron._events import Say, of_run
-from oncron._lifecycle import error_text, judge, released
+from oncron._lifecycle import judge, released
 from oncron._model import (
     ClaimSpec,
     FinishResult,
@@ -38,7 +37,6 @@ from oncron.errors import StoreUnavailable
 
 log = logging.getLogger("oncron.worker")
 
-_BATCH = 500
 _REMEMBERED = 60 * limits.SECOND
 """How long ended runs are known; a process may be stopped that long while an answer waits for it."""
 _SKIPPED_LOCKED = 20_000
@@ -47,10 +45,6 @@ _SKIPPED_LOCKED = 20_000
 _NO_LOOP = 250_000
 """How soon a worker with async tasks only looks again whether the user's loop runs."""
 
-_PARTS = 8
-"""A batch that fails is tried again in so many parts."""
-_PUT_OFF, _PUT_OFF_AT_MOST = limits.SECOND, 10 * limits.SECOND
-
 _EVENTS = {
     RunState.SUCCEEDED: "run.succeeded",
     RunState.FAILED: "run.failed",
@@ -58,17 +52,6 @@ _EVENTS = {
     RunState.CANCELLED: "run.cancelled",
     RunState.SKIPPED: "run.skipped",
 }
-
-
-@dataclass(slots=True)
-class Apart:
-    """How an outcome is written that failed together with others."""
-
-    company: int
-    """At most so many together."""
-    pause: int = _PUT_OFF
-    not_before: int = 0
-    """On the boot clock."""
 
 
 class Worker:
@@ -94,13 +77,9 @@ class Worker:
         """By run id: everything this worker holds."""
         self._ended: dict[tuple[str, int], int] = {}
         """(run id, token) that were recorded lately: a late answer must not start them again."""
-        self._outcomes: dict[tuple[str, int], Outcome] = {}
-        self._apart: dict[tuple[str, int], Apart] = {}
-        """Those of them that are no longer written with others."""
-        self._set_aside = asyncio.Event()
+        self.endings = Endings(door, settled=self._settle, may_gather=self._is_full)
         self._reserved = 0
         self._wake = asyncio.Event()
-        self._flush = asyncio.Event()
         self.quiet = asyncio.Event()
         """Set while nothing is held."""
         self.quiet.set()
@@ -253,8 +232,7 @@ class Worker:
         execution = self.executions.get(outcome.run_id)
         if execution is not None and outcome.then is None and (then := execution.follower) is not None:
             outcome = replace(outcome, then=then)
-        self._outcomes[outcome.run_id, outcome.token] = outcome
-        self._flush.set()
+        self.endings.record(outcome)
 
     def _let_go(self, execution: Execution) -> None:
         run = execution.run
@@ -274,7 +252,7 @@ class Worker:
             return
         if execution.may_have_ended:
             return  # by its own transaction, which fails if the lease is lost indeed
-        if (run_id, token) in self._outcomes:
+        if (run_id, token) in self.endings:
             return  # it has ended here: its finish overtook this answer, or will be told that it came too late
         self._say("lease.lost", **of_run(execution.run))
         log.warning("run %s of task %r: lease lost", run_id, execution.run.task, extra={"event": "lease.lost"})
@@ -340,125 +318,10 @@ class Worker:
 
     # --- recording --------------------------------------------------------------------
 
-    async def finish_loop(self) -> None:
-        """Write outcomes together: while one batch is on its way the next one gathers. What could not
-        be written is kept and tried again, by its token: writing twice is harmless (G7). A batch that is
-        refused, or fails twice while the store answers, is left to `finish_apart_loop`."""
-        failures = 0
-        while True:
-            batch = list(itertools.islice((o for key, o in self._outcomes.items() if key not in self._apart), _BATCH))
-            if not batch:
-                self._flush.clear()
-                await self._flush.wait()
-                continue
-            try:
-                results = await self._door.write(lambda store, batch=batch: store.finish(batch))
-            except StoreUnavailable:
-                failures += 1
-                if failures > 1 and await self._store_answers():
-                    failures = 0
-                    self._set_apart(batch)
-                else:
-                    await sleep_us(100_000)
-            except Exception as error:
-                if is_for_the_operator(error):
-                    raise
-                log.exception("a batch of %d outcomes could not be written", len(batch))
-                failures = 0
-                self._set_apart(batch)
-            else:
-                failures = 0
-                self._settle(batch, results)
-
-    async def _store_answers(self) -> bool:
-        try:
-            await self._door(lambda store: store.now())
-        except StoreUnavailable:
-            return False
-        return True
-
-    def _set_apart(self, batch: list[Outcome]) -> None:
-        company = max(1, len(batch) // _PARTS)
-        self._apart.update(((outcome.run_id, outcome.token), Apart(company)) for outcome in batch)
-        self._set_aside.set()
-
-    async def finish_apart_loop(self) -> None:
-        """Write the outcomes that failed in company, in ever smaller parts, so that one whose row is locked by
-        somebody, or that no store would take, holds up no other. One that fails alone waits, longer each time."""
-        while True:
-            self._set_aside.clear()
-            part = self._next_part()
-            if part:
-                await self._finish_part(part)
-            else:
-                times = [apart.not_before for apart in self._apart.values()]
-                wait = min(times) - boot_us() if times else limits.SLEEP_AT_MOST
-                await wait_us(self._set_aside, max(1000, wait))
-
-    def _next_part(self) -> list[Outcome]:
-        """Those whose time has come, as many as may be written together."""
-        now = boot_us()
-        due = [(key, apart.company) for key, apart in self._apart.items() if apart.not_before <= now]
-        company = due[0][1] if due else 0
-        alike = [key for key, least in due if least == company]
-        return [self._outcomes[key] for key in alike[:company]]
-
-    async def _finish_part(self, part: list[Outcome]) -> None:
-        keys = [(outcome.run_id, outcome.token) for outcome in part]
-        company = self._apart[keys[0]].company
-        try:
-            results = await self._door.write(lambda store: store.finish(part))
-        except StoreUnavailable as error:
-            if company == 1:
-                self._put_off(part[0], error)
-                return
-        except Exception as error:
-            if is_for_the_operator(error):
-                raise
-            if company == 1:
-                await self._finish_as_failed(part[0], error)
-                return
-        else:
-            self._settle(part, results)
-            return
-        for key in keys:
-            self._apart[key].company = max(1, company // _PARTS)
-
-    def _put_off(self, outcome: Outcome, error: StoreUnavailable) -> None:
-        """To the back of the line."""
-        key = outcome.run_id, outcome.token
-        apart = self._apart.pop(key)
-        if apart.pause == _PUT_OFF:
-            log.warning(
-                "the end of run %s (%s) could not be written yet, and is tried again: %s",
-                outcome.run_id, outcome.kind, error,
-            )  # fmt: skip
-        apart.not_before = boot_us() + apart.pause
-        apart.pause = min(2 * apart.pause, _PUT_OFF_AT_MOST)
-        self._apart[key] = apart
-
-    async def _finish_as_failed(self, outcome: Outcome, error: Exception) -> None:
-        """Its end cannot be written as it is: the run has failed, with the reason."""
-        log.error("the end of run %s (%s) is refused: %s", outcome.run_id, outcome.kind, error)
-        failed = _unwritable(outcome, error)
-        try:
-            results = await self._door.write(lambda store: store.finish([failed]))
-        except StoreUnavailable as unavailable:
-            self._put_off(outcome, unavailable)
-        except Exception as again:
-            if is_for_the_operator(again):
-                raise
-            log.exception("the outcome of run %s could not be written", outcome.run_id)
-            self._settle([outcome], [])
-        else:
-            self._settle([outcome], results)
-
     def _settle(self, batch: list[Outcome], results: list[FinishResult]) -> None:
         freed = False
         by_id = {result.run_id: result for result in results}
         for outcome in batch:
-            self._outcomes.pop((outcome.run_id, outcome.token), None)
-            self._apart.pop((outcome.run_id, outcome.token), None)
             execution = self.executions.get(outcome.run_id)
             if execution is None or execution.run.token != outcome.token:
                 continue
@@ -477,6 +340,13 @@ class Worker:
         if any(outcome.enqueue or outcome.then for outcome in batch) or (freed and not self.free):
             self.due_at(0)
             self._tell_others()
+
+    def _is_full(self) -> bool:
+        """Whether all slots are taken by runs that go on, none of which keeps a place of a schedule that others may
+        wait for."""
+        if self.free or len(self.executions) <= len(self.endings):
+            return False
+        return all(execution.run.schedule is None for execution in self.executions.values())
 
     def _is_limited(self, run: RunRecord) -> bool:
         """Whether each end of such a run may let another one begin: of its task, its queue, or any."""
@@ -532,7 +402,7 @@ class Worker:
     @property
     def has_unwritten(self) -> bool:
         """Whether something has ended that the store has not heard of yet."""
-        return bool(self._outcomes)
+        return len(self.endings) > 0
 
     @property
     def unfinished(self) -> list[RunRecord]:
@@ -547,13 +417,3 @@ def _is_again(outcome: Outcome) -> bool:
 def _span(duration: int) -> timedelta:
     """Never negative: the clock may have been corrected meanwhile."""
     return timedelta(microseconds=max(0, duration))
-
-
-def _unwritable(outcome: Outcome, error: Exception) -> Outcome:
-    return Outcome(
-        run_id=outcome.run_id,
-        token=outcome.token,
-        kind=OutcomeKind.FAILED,
-        error=error_text(error),
-        reason=f"its end ({outcome.kind}) could not be written: {type(error).__name__}",
-    )
