@@ -39,16 +39,17 @@ def test_with_a_synchronous_standby_a_fail_over_loses_and_doubles_nothing(
     url = with_both(own_postgres, standby, own_postgres.create_database())
     fleet = Fleet(url, tmp_path, Load(lease=2), offsets=(0, 300, -60))
     with fleet.running():
-        time.sleep(2)
+        fleet.until(lambda: len(fleet.lines()) > 30, 30, "work to be done")
         with fleet.disturbing("fail-over", echo=2 + fleet.load.lease):
             own_postgres.stop("immediate")
-            time.sleep(1)
+            time.sleep(0.5)
             standby.promote()
-        time.sleep(4)
+        fleet.until(lambda: fleet.lines()[-1].at > machine_us() - 500_000, 30, "work to go on")
+        time.sleep(1.5)
         found = fleet.settle()
     print(f"\n{found.summary()}")
     assert not found.all, f"{found}\n{fleet.logs()}"
-    assert found.ticks >= 50
+    assert found.ticks >= 30
 
 
 def forgetting(primary: PostgresServer, standby: Standby, home: Path, mutant: str | None = None) -> Forgotten:

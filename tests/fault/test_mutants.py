@@ -74,6 +74,7 @@ def test_second_ends_show_when_reapers_do_not_wait_after_a_full_disk(small_disk:
     assert any("ended the run again" in text for text in found.extra), str(found)
 
 
+@pytest.mark.long
 def test_two_ends_show_when_a_newer_release_meets_in_tables_of_its_own(tmp_path: Path):
     fleet = Fleet(f"sqlite:///{tmp_path}/oncron.db", tmp_path, Load(second=0), offsets=())
     with fleet.running():

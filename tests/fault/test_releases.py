@@ -47,7 +47,7 @@ def add(fleet: Fleet, name: str, tree: Path, **environment: str) -> None:
     fleet.until(lambda: replica.up, 30, f"{name} to start")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.long), "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/oncron.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
