@@ -54,6 +54,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[[Event], Any])
 E = TypeVar("E", bound=Engine)
+M = TypeVar("M", bound=Middleware)
 
 
 class Oncron(Operations):
@@ -244,13 +245,15 @@ class Oncron(Operations):
         self._registry.add_limiter(made)
         return made
 
-    def use(self, middleware: Middleware, /) -> None:
+    def use(self, middleware: M, /) -> M:
         """Put middleware around every task of this app: inside of what was used before, outside of each task's own.
-        `async def m(ctx, call_next)`, or a context manager of `ctx`; runs that begin from now on have it.
+        `async def m(ctx, call_next)`, or a context manager of `ctx`; runs that begin from now on have it. Answers what
+        it was given, so that it may stand above a definition.
 
         Raises InvalidOption for what is neither, Stopped."""
         self._life.refuse_if_stopped("declare")
         self._registry.use(middleware, self._desk)
+        return middleware
 
     def on(self, event: str, /) -> Callable[[F], F]:
         """Call a function, sync or async, with each Event of that name or group (`"run.failed"`, `"run.*"`).

@@ -63,3 +63,15 @@ async def main() -> None:
     app.sync(send_mail.options(delay=timedelta(1)))  # wrong: not a coroutine
     await app.runs(state=3)  # wrong: a state is a text
     print(text, total)
+
+
+@app.task
+def walks(ctx: RunContext) -> None:
+    for number in ctx.walk(range(3), max_items="two"):  # wrong: not a number
+        number.upper()  # wrong: an int
+    ctx.walk(3)  # wrong: not a source
+
+
+app.use("logging")  # wrong: no middleware
+app.task(walks.fn, name="again", middleware=3)  # wrong: not a list
+Oncron("memory://", encryption=b"key")  # wrong: a mapping of names to keys

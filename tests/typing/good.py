@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, assert_type
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_type
 from oncron import (
     Event,
     GiveUp,
+    Interrupted,
     Oncron,
     RetryIn,
     Run,
@@ -21,6 +22,7 @@ from oncron import (
     current_run,
     daily,
     every,
+    middleware,
     monthly,
     once,
     weekly,
@@ -29,7 +31,7 @@ from oncron.backoff import exponential, fixed, polynomial
 from oncron.errors import RunFailed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 
 
 @dataclass
@@ -193,3 +195,56 @@ if __name__ == "__main__":
     with app:
         app.sync(main())
     app.run(scheduler=True, worker=True)
+
+
+# --- middleware, walks, encryption ------------------------------------------------------------
+
+
+@app.use
+async def shout(ctx: RunContext[Resources], call_next: middleware.CallNext) -> Any:
+    assert_type(ctx.state.url, str)
+    return await call_next()
+
+
+@app.use
+@contextmanager
+def tenant(ctx: RunContext) -> Generator[None]:
+    yield
+
+
+class Traced:
+    def __init__(self, ctx: RunContext) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+app.use(Traced)
+app.use(middleware.log(args=True))
+
+
+def pages(cursor: int | None) -> Iterator[tuple[int, Order]]:
+    yield 1, Order(1, [])
+
+
+async def async_pages(cursor: int | None) -> AsyncIterator[tuple[int, Order]]:
+    yield 1, Order(1, [])
+
+
+@app.task(middleware=[middleware.retry(2, on=OSError, backoff=fixed(1)), tenant, Traced])
+async def walks(ctx: RunContext) -> int:
+    walk = ctx.walk(range(10), every=timedelta(seconds=2), max_items=3)
+    for number in walk:
+        assert_type(number, int)
+    for order in ctx.walk(pages, name="orders"):
+        assert_type(order, Order)
+    async for order in ctx.walk(async_pages, name="more"):
+        assert_type(order, Order)
+    try:
+        assert_type(walk.time_spent, timedelta)
+    except Interrupted as stopped:
+        assert_type(stopped.reason, str)
+        raise
+    return walk.items
+
+
+secret = Oncron("memory://", encryption={"2026": b"k" * 32, "2025": "6b" * 32})
