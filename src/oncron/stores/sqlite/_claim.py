@@ -30,32 +30,51 @@ class Candidate(NamedTuple):
 
 
 class Room:
-    """How many more claims the tasks of a spec may have: what is held counts until finish or reap
-    frees it, expired or not (G10)."""
+    """How many more claims the tasks and queues of a spec, and the fleet, may have: what is held counts
+    until finish or reap frees it, expired or not (G10)."""
 
     def __init__(self, step: Step, spec: ClaimSpec) -> None:
         self._tasks = sorted(set(spec.tasks))
-        self._left = dict(spec.max_running)
-        if self._left:
-            for task, held in step.rows("claim.running", tasks=listed(self._left)):
-                self._left[task] -= held
+        self._of_task, self._of_queue, self._of_all = dict(spec.max_running), dict(spec.queue_limits), spec.fleet_limit
+        if self._of_task:
+            for task, held in step.rows("claim.running", tasks=listed(self._of_task)):
+                self._of_task[task] -= held
+        if self._of_queue:
+            for queue, held in step.rows("claim.running_in", queues=listed(self._of_queue)):
+                self._of_queue[queue] -= held
+        if self._of_all is not None:
+            self._of_all -= step.value("stats.running")
 
     def open_tasks(self) -> list[str]:
-        return [task for task in self._tasks if self._left.get(task, 1) > 0]
+        return [task for task in self._tasks if self._of_task.get(task, 1) > 0]
 
-    def admits(self, task: str) -> bool:
+    def open_groups(self, groups: Iterable[Group]) -> list[Group]:
+        return [] if self.is_full() else [group for group in groups if self._of_queue.get(group[0], 1) > 0]
+
+    def is_full(self) -> bool:
+        """Whether the fleet may have no more, of whatever task and queue."""
+        return self._of_all is not None and self._of_all <= 0
+
+    def admits(self, task: str, queue: str) -> bool:
         """Whether one more may be claimed; if so, it counts from now on."""
-        left = self._left.get(task, 1)
-        if task in self._left and left > 0:
-            self._left[task] = left - 1
-        return left > 0
+        if self.is_full() or min(self._of_task.get(task, 1), self._of_queue.get(queue, 1)) <= 0:
+            return False
+        if task in self._of_task:
+            self._of_task[task] -= 1
+        if queue in self._of_queue:
+            self._of_queue[queue] -= 1
+        if self._of_all is not None:
+            self._of_all -= 1
+        return True
 
 
 def claim(step: Step, spec: ClaimSpec) -> Claimed:
-    groups = waiting_groups(step, spec.queues)
+    groups = waiting_groups(step, spec.queues, paused_queues(step))
     runs = held_by(step, spec) or lease(step, _waiting(step, spec, groups), spec)
     until = renewed(step, spec) if runs else step.value("worker.lease", worker=spec.worker) or 0
-    next_due_at = next_due(step, Room(step, spec).open_tasks(), [group for stage in groups for group in stage])
+    room = Room(step, spec)
+    left = room.open_groups(group for stage in groups for group in stage)
+    next_due_at = next_due(step, room.open_tasks(), left)
     return Claimed(runs=tuple(runs), now=step.now, lease_until=until, next_due_at=next_due_at)
 
 
@@ -68,13 +87,16 @@ def held_by(step: Step, spec: ClaimSpec) -> list[RunRecord]:
 
 def take(step: Step, candidates: Iterable[Candidate], spec: ClaimSpec) -> list[str]:
     """Ids of the candidates, runs that this step has just made, that the spec may have."""
-    tasks, room, place = set(spec.tasks), Room(step, spec), _places(spec)
+    tasks, place = set(spec.tasks), _places(spec)
     fitting = [c for c in candidates if c.task in tasks and (spec.queues is None or c.queue in place)]
+    if not fitting:
+        return []
+    room, paused = Room(step, spec), paused_queues(step)
     taken: list[str] = []
     for candidate in sorted(fitting, key=lambda c: (place.get(c.queue, 0), c)):
         if len(taken) >= spec.limit:
             break
-        if room.admits(candidate.task):
+        if candidate.queue not in paused and room.admits(candidate.task, candidate.queue):
             taken.append(candidate.run_id)
     return taken
 
@@ -83,15 +105,19 @@ def _places(spec: ClaimSpec) -> dict[str, int]:
     return {queue: place for place, queue in reversed(list(enumerate(spec.queues or ())))}
 
 
-def waiting_groups(step: Step, queues: Sequence[str] | None) -> list[list[Group]]:
-    """The (queue, priority) in which anything waits, queue by queue in the order given; without
-    one, all in one list. Jumps from one to the next in the index."""
+def paused_queues(step: Step) -> set[str]:
+    return {row[0] for row in step.rows("claim.paused")}
+
+
+def waiting_groups(step: Step, queues: Sequence[str] | None, paused: set[str]) -> list[list[Group]]:
+    """The (queue, priority) in which anything waits for a claim, queue by queue in the order given; without
+    one, all in one list. Jumps from one to the next in the index, so what is paused costs nothing."""
     if queues is not None:
-        return [_priorities(step, queue) for queue in dict.fromkeys(queues)]
+        return [_priorities(step, queue) for queue in dict.fromkeys(queues) if queue not in paused]
     found: list[Group] = []
     queue = ""
     while (queue := step.value("claim.next_queue", queue=queue)) is not None:
-        found += _priorities(step, queue)
+        found += [] if queue in paused else _priorities(step, queue)
     return [found]
 
 
@@ -108,22 +134,22 @@ def _waiting(step: Step, spec: ClaimSpec, groups: Sequence[Sequence[Group]]) -> 
     room = Room(step, spec)
     taken: dict[str, None] = {}
     for stage in groups:
-        # Again while a task became full on the way: others of that stage may stand behind its runs.
+        # Again while a task or a queue became full on the way: others may stand behind its runs.
         while len(taken) < spec.limit and _take_stage(step, spec, stage, room, taken):
             pass
     return list(taken)
 
 
 def _take_stage(step: Step, spec: ClaimSpec, stage: Sequence[Group], room: Room, taken: dict[str, None]) -> bool:
-    """Take from one queue (or from all, merged). True if a full task's runs were passed over."""
+    """Take from one queue (or from all, merged). True if runs of a full task or queue were passed over."""
     tasks, most = listed(room.open_tasks()), spec.limit + len(taken)
-    rows = [candidate for group in stage for candidate in _first_due(step, group, tasks, most)]
+    rows = [candidate for group in room.open_groups(stage) for candidate in _first_due(step, group, tasks, most)]
     passed_over = False
     for candidate in sorted(rows):
-        if len(taken) >= spec.limit:
+        if len(taken) >= spec.limit or room.is_full():
             return False
         if candidate.run_id not in taken:
-            if room.admits(candidate.task):
+            if room.admits(candidate.task, candidate.queue):
                 taken[candidate.run_id] = None
             else:
                 passed_over = True

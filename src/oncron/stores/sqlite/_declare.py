@@ -90,7 +90,7 @@ def _write(step: Step, written: Sequence[Change], rows: dict[str, ScheduleRecord
 
 def _definition_values(record: ScheduleRecord) -> tuple[Any, ...]:
     d = record.definition
-    options = (d.queue, d.priority, d.retries, d.retry_delay, d.timeout, d.overlap, d.limit, d.unique)
+    options = (d.queue, d.priority, d.retries, d.retry_delay, d.timeout, d.overlap, d.limit, d.unique, d.guard)
     times = (record.created_at, record.changed_at, record.note, record.previous)
     return (d.name, definition_text(d), d.task, d.args, *options, *times)
 
@@ -154,8 +154,18 @@ def unheld(step: Step, before: int, limit: int) -> list[str]:
     return [row[0] for row in step.rows("set.unheld", before=before, limit=limit)]
 
 
-def schedules(step: Step, names: Sequence[str] | None) -> list[ScheduleRecord]:
-    rows = step.rows("schedule.all") if names is None else step.rows("schedule.get", names=listed(sorted(set(names))))
+def schedules(
+    step: Step,
+    names: Sequence[str] | None,
+    tag: str | None = None,
+    after: str | None = None,
+    limit: int | None = None,
+) -> list[ScheduleRecord]:
+    page: dict[str, Any] = {"tag": tag, "after": after or "", "limit": -1 if limit is None else limit}
+    if names is None:
+        rows = step.rows("schedule.all", **page)
+    else:
+        rows = step.rows("schedule.get", names=listed(sorted(set(names))), **page)
     return [schedule_of(row) for row in rows]
 
 

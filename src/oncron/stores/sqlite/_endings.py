@@ -11,6 +11,7 @@ from oncron._model import (
     EnqueueResult,
     FinishResult,
     FinishStatus,
+    NewRun,
     Outcome,
     OutcomeKind,
     RunRecord,
@@ -18,7 +19,8 @@ from oncron._model import (
 )
 from oncron.errors import NotFound
 from oncron.stores._runs import reopened
-from oncron.stores.sqlite._enqueue import enqueue_one, load_for, serial_now
+from oncron.stores.sqlite import _limiters, _locks
+from oncron.stores.sqlite._enqueue import enqueue_one, load_for, may_write, serial_now
 from oncron.stores.sqlite._sheet import Sheet
 from oncron.stores.sqlite._step import Step
 from oncron.stores.sqlite._workers import REAPED
@@ -33,10 +35,14 @@ def finish(step: Step, outcomes: Sequence[Outcome]) -> list[FinishResult]:
     sheet.load(outcome.run_id for outcome in outcomes)
     ending = [run for outcome in outcomes if (run := sheet.get(outcome.run_id)) is not None]
     sheet.load_serial_of(sorted({run.schedule for run in ending if run.serial and run.schedule is not None}))
-    load_for(sheet, [new for outcome in outcomes for new in outcome.enqueue])
+    load_for(sheet, [new for outcome in outcomes for new in _asked_for(outcome)])
     results = [_finish_one(sheet, outcome) for outcome in outcomes]
     sheet.write()
     return results
+
+
+def _asked_for(outcome: Outcome) -> tuple[NewRun, ...]:
+    return outcome.enqueue if outcome.then is None else (*outcome.enqueue, outcome.then)
 
 
 def _finish_one(sheet: Sheet, outcome: Outcome) -> FinishResult:
@@ -115,10 +121,9 @@ def _finish_for_good(sheet: Sheet, run: RunRecord, outcome: Outcome, kind: Outco
     state = RunState(kind.value)
     ended = sheet.end(run, state, outcome=kind.value, result=outcome.result)
     unparked = sheet.fill_place(ended)
-    if state is RunState.SUCCEEDED:
-        for new in outcome.enqueue:
-            if new.schedule is None or new.schedule in sheet.overlaps:
-                enqueue_one(sheet, new)
+    for new in _asked_for(outcome) if state is RunState.SUCCEEDED else _asked_for(replace(outcome, enqueue=())):
+        if may_write(sheet, new):
+            enqueue_one(sheet, new)
     freed = unparked is not None and unparked.state is RunState.PENDING and unparked.due_at <= sheet.step.now
     return FinishResult(run_id=run.id, status=FinishStatus.RECORDED, state=state, freed=freed)
 
@@ -153,6 +158,8 @@ def retry(step: Step, run_id: str, opening: int | None) -> EnqueueResult:
         return EnqueueResult(run=blocker, is_new=False, occupied=True)
     run = sheet.put(reopened(run, step.now, serial=serial))
     sheet.write()
+    if run.batch is not None:
+        step.do("batch.reopen", id=run.batch)
     return EnqueueResult(run=run)
 
 
@@ -172,8 +179,12 @@ def _blocker(sheet: Sheet, run: RunRecord, *, serial: bool) -> RunRecord | None:
     return next((other for other in sheet.serial_of(run.schedule) if not other.parked), None)
 
 
-def prune(step: Step, ended_before: int, failed_before: int, limit: int) -> int:
-    pruned = 0
+def prune(step: Step, ended_before: int, failed_before: int, keep_failed: int | None, limit: int) -> int:
+    _locks.forget(step, limit)
+    _limiters.forget(step, limit)
+    pruned = step.do("batch.prune", before=failed_before, limit=limit)
+    if keep_failed is not None and step.value("run.count_dead") > keep_failed:
+        pruned += step.do("run.prune_dead", keep=keep_failed, limit=limit - pruned)
     for state in (state for state in RunState if not state.is_open):
         before = failed_before if state in (RunState.FAILED, RunState.LOST) else ended_before
         pruned += step.do("run.prune", state=state, before=before, limit=limit - pruned)

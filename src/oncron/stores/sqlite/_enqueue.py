@@ -18,6 +18,8 @@ def enqueue(step: Step, runs: Sequence[NewRun]) -> list[EnqueueResult]:
     for new in runs:
         if new.schedule is not None and new.schedule not in sheet.overlaps:
             raise NotFound(f"schedule {new.schedule!r} does not exist: declare it before a run of it is asked for")
+        if not may_write(sheet, new):
+            raise NotFound(f"batch {new.batch!r} does not exist or is complete: nothing can be added to it")
     results = [enqueue_one(sheet, new) for new in runs]
     sheet.write()
     return results
@@ -29,6 +31,24 @@ def load_for(sheet: Sheet, runs: Sequence[NewRun]) -> None:
         sheet.load(new.id for new in runs)
         sheet.load_holders(new.unique for new in runs)
         sheet.load_schedules(new.schedule for new in runs if new.schedule is not None)
+        sheet.load_batches(new.batch for new in runs)
+
+
+def may_write(sheet: Sheet, new: NewRun) -> bool:
+    """Whether its schedule and its batch are there to take it; one on record needs neither."""
+    if sheet.get(new.id) is not None:
+        return True
+    known = new.schedule is None or new.schedule in sheet.overlaps
+    return known and (new.batch is None or new.batch in sheet.batches)
+
+
+def enqueue_if_it_may(step: Step, new: NewRun) -> None:
+    """A run that nobody waits for an answer of: one that would be refused is dropped."""
+    sheet = Sheet(step)
+    load_for(sheet, [new])
+    if may_write(sheet, new):
+        enqueue_one(sheet, new)
+        sheet.write()
 
 
 def enqueue_one(sheet: Sheet, new: NewRun) -> EnqueueResult:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oncron import _defaults as limits
 from oncron._model import Gap, Poll, RunFilter, RunRecord, RunState, Stats, WorkerRecord
-from oncron.stores.sqlite._claim import next_due, waiting_groups
+from oncron.stores.sqlite._claim import next_due, paused_queues, waiting_groups
 from oncron.stores.sqlite._rows import gap_of, run_of, worker_of
 from oncron.stores.sqlite._step import Step, listed
 from oncron.stores.sqlite._workers import expired_holders
@@ -16,7 +16,7 @@ _OLDEST = -(1 << 63)
 
 
 def poll(step: Step, tasks: Sequence[str], queues: Sequence[str] | None, version: int) -> Poll:
-    groups = [group for stage in waiting_groups(step, queues) for group in stage]
+    groups = [group for stage in waiting_groups(step, queues, paused_queues(step)) for group in stage]
     droppable = step.rows("worker.droppable", before=step.now - limits.DROPPED_AFTER)
     return Poll(
         now=step.now,
@@ -51,12 +51,14 @@ def runs(step: Step, where: RunFilter) -> list[RunRecord]:
         return []
     before_at, before_id, above = mark
     found: list[RunRecord] = []
-    for statement in ["run.list"] if where.schedule is None else ["run.list_open_of", "run.list_past_of"]:
+    for statement in _listings(where):
         rows = step.rows(
             statement,
             schedule=where.schedule,
             task=where.task,
             state=where.state,
+            queue=where.queue,
+            batch=where.batch,
             since=_OLDEST if where.since is None else where.since,
             before_at=before_at,
             before_id=before_id,
@@ -66,6 +68,12 @@ def runs(step: Step, where: RunFilter) -> list[RunRecord]:
         found += map(run_of, rows)
     found.sort(key=lambda run: (run.created_at, run.id), reverse=True)
     return found[: where.limit]
+
+
+def _listings(where: RunFilter) -> list[str]:
+    if where.batch is not None:
+        return ["run.list_of_batch"]
+    return ["run.list"] if where.schedule is None else ["run.list_open_of", "run.list_past_of"]
 
 
 def stats(step: Step) -> Stats:

@@ -95,7 +95,7 @@ def gap_of(row: tuple[Any, ...]) -> Gap:
 
 
 def worker_of(row: tuple[Any, ...]) -> WorkerRecord:
-    id_, host, pid, started_at, lease_until, release, tzdata, version, roles, declares = row
+    id_, host, pid, started_at, lease_until, release, tzdata, version, roles, declares, tasks, queues = row
     return WorkerRecord(
         id=id_,
         host=host,
@@ -107,4 +107,6 @@ def worker_of(row: tuple[Any, ...]) -> WorkerRecord:
         version=version,
         roles=tuple(json.loads(roles)),
         declares=declares,
+        tasks=tuple(json.loads(tasks)),
+        queues=None if queues is None else tuple(json.loads(queues)),
     )

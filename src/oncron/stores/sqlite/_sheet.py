@@ -28,6 +28,8 @@ class Sheet:
         self._new: dict[str, None] = {}
         self.overlaps: dict[str, Overlap] = {}
         """Overlap policies of the schedules that were loaded and exist."""
+        self.batches: set[str] = set()
+        """Batches that were loaded, exist and take more."""
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -48,6 +50,11 @@ class Sheet:
 
     def load_open_of(self, names: Iterable[str]) -> None:
         self._enter_all("run.open_of", schedules=listed(names))
+
+    def load_batches(self, ids: Iterable[str | None]) -> None:
+        wanted = {batch for batch in ids if batch is not None} - self.batches
+        if wanted:
+            self.batches |= {row[0] for row in self.step.rows("batch.takes_more", ids=listed(sorted(wanted)))}
 
     def load_holders(self, keys: Iterable[str | None]) -> None:
         """The open runs that have these unique keys."""

@@ -20,7 +20,9 @@ Row = tuple[Any, ...]
 @cache
 def statements(prefix: str) -> dict[str, str]:
     """The named statements for one namespace."""
-    return {name: filled(text, prefix) for name, text in _sql.statements("oncron.stores.sqlite").items()}
+    package = "oncron.stores.sqlite"
+    named = _sql.statements(package) | _sql.statements(package, "groups.sql")
+    return {name: filled(text, prefix) for name, text in named.items()}
 
 
 def filled(text: str, prefix: str) -> str:
@@ -41,19 +43,19 @@ class Step:
     def __init__(self, connection: sqlite3.Connection, sql: dict[str, str], now: int = 0) -> None:
         self.connection, self._sql, self.now = connection, sql, now
 
-    def rows(self, name: str, **values: Any) -> list[Row]:
+    def rows(self, name: str, /, **values: Any) -> list[Row]:
         return self.connection.execute(self._sql[name], values).fetchall()
 
-    def row(self, name: str, **values: Any) -> Row | None:
+    def row(self, name: str, /, **values: Any) -> Row | None:
         rows = self.rows(name, **values)
         return rows[0] if rows else None
 
-    def value(self, name: str, **values: Any) -> Any:
+    def value(self, name: str, /, **values: Any) -> Any:
         """The first column of the first row; None without one."""
         row = self.row(name, **values)
         return None if row is None else row[0]
 
-    def do(self, name: str, **values: Any) -> int:
+    def do(self, name: str, /, **values: Any) -> int:
         """How many rows it changed."""
         return self.connection.execute(self._sql[name], values).rowcount
 

@@ -41,26 +41,32 @@ select s.definition, c.status, c.revision, c.cursor, c.next_at, c.last_token, c.
 from json_each(:names) j
 cross join {ns}_schedules s on s.name = j.value
 cross join {ns}_cursors c on c.name = s.name
-order by s.name;
+where s.name > :after
+    and (:tag is null or :tag in (select t.value from json_each(s.definition, '$.tags') t))
+order by s.name
+limit :limit;
 
 -- name: schedule.all
--- Whole rows, by name.
+-- Whole rows, by name, a page of them.
 select s.definition, c.status, c.revision, c.cursor, c.next_at, c.last_token, c.created_count,
        s.created_at, s.changed_at, s.note, s.previous
 from {ns}_schedules s
 cross join {ns}_cursors c on c.name = s.name
-order by s.name;
+where s.name > :after
+    and (:tag is null or :tag in (select t.value from json_each(s.definition, '$.tags') t))
+order by s.name
+limit :limit;
 
 -- name: schedule.put
 -- A new or changed definition.
 insert into {ns}_schedules (name, definition, task, args, queue, priority, retries, retry_delay, timeout,
-                            overlap, run_limit, unique_key, created_at, changed_at, note, previous)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                            overlap, run_limit, unique_key, guard, created_at, changed_at, note, previous)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (name) do update set
     definition = excluded.definition, task = excluded.task, args = excluded.args, queue = excluded.queue,
     priority = excluded.priority, retries = excluded.retries, retry_delay = excluded.retry_delay,
     timeout = excluded.timeout, overlap = excluded.overlap, run_limit = excluded.run_limit,
-    unique_key = excluded.unique_key, changed_at = excluded.changed_at, note = excluded.note,
+    unique_key = excluded.unique_key, guard = excluded.guard, changed_at = excluded.changed_at, note = excluded.note,
     previous = excluded.previous;
 
 -- name: schedule.put_cursor
@@ -138,8 +144,8 @@ select r.id from json_each(:ids) j cross join {ns}_runs r on r.id = j.value;
 -- (seq, run id, tick, due_at, created_at, serial, parked, is_catchup, missed_count, name): a tick becomes
 -- a run; task, args and options are the definition's.
 insert into {ns}_runs (seq, id, tick, due_at, created_at, serial, parked, is_catchup, missed_count,
-                       schedule, task, args, queue, priority, retries, retry_delay, timeout, unique_key)
-select ?, ?, ?, ?, ?, ?, ?, ?, ?, name, task, args, queue, priority, retries, retry_delay, timeout, unique_key
+                       schedule, task, args, queue, priority, retries, retry_delay, timeout, unique_key, guard)
+select ?, ?, ?, ?, ?, ?, ?, ?, ?, name, task, args, queue, priority, retries, retry_delay, timeout, unique_key, guard
 from {ns}_schedules where name = ?;
 
 -- name: fire.move_cursor
@@ -252,6 +258,16 @@ select task, count(*) from {ns}_runs
 where state = 'running' and task in (select value from json_each(:tasks))
 group by task;
 
+-- name: claim.running_in
+-- How many claims are held in these queues (G10, queue_limits), from the index alone.
+select queue, count(*) from {ns}_runs
+where state = 'running' and queue in (select value from json_each(:queues))
+group by queue;
+
+-- name: claim.paused
+-- Queues from which nobody takes.
+select name from {ns}_queues where paused = 1;
+
 -- name: claim.held
 -- What a worker holds by one claim (G7).
 select {run} from {ns}_runs r
@@ -277,12 +293,14 @@ on conflict (id) do update set
 
 -- name: worker.put
 -- A heartbeat.
-insert into {ns}_workers (id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares)
-values (:id, :host, :pid, :started_at, :lease_until, :release, :tzdata, :version, :roles, :declares)
+insert into {ns}_workers (id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares,
+                          tasks, queues)
+values (:id, :host, :pid, :started_at, :lease_until, :release, :tzdata, :version, :roles, :declares, :tasks, :queues)
 on conflict (id) do update set
     host = excluded.host, pid = excluded.pid, started_at = excluded.started_at,
     lease_until = excluded.lease_until, release = excluded.release, tzdata = excluded.tzdata,
-    version = excluded.version, roles = excluded.roles, declares = excluded.declares, has_left = 0;
+    version = excluded.version, roles = excluded.roles, declares = excluded.declares, tasks = excluded.tasks,
+    queues = excluded.queues, has_left = 0;
 
 -- name: worker.holds
 -- (id, token, cancel_requested) of what a worker holds.
@@ -302,7 +320,8 @@ where id = :worker and has_left = 0
 -- name: worker.hide
 -- A worker left: out of sight, but its lease covers what it holds until it ends.
 update {ns}_workers
-set has_left = 1, host = '', pid = 0, release = null, tzdata = '', version = '', roles = '[]'
+set has_left = 1, host = '', pid = 0, release = null, tzdata = '', version = '', roles = '[]', tasks = '[]',
+    queues = null
 where id = :worker and has_left = 0;
 
 -- name: worker.forget
@@ -313,7 +332,7 @@ where has_left = 1
 
 -- name: worker.list
 -- Workers by id.
-select id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares
+select id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares, tasks, queues
 from {ns}_workers where has_left = 0 order by id;
 
 -- name: worker.live_until
@@ -352,9 +371,32 @@ where r.state = 'running'
 limit :limit;
 
 -- name: run.prune
--- Ended runs of one state that ended before.
+-- Ended runs of one state that ended before, but for those of batches on record.
 delete from {ns}_runs
-where seq in (select seq from {ns}_runs where state = :state and ended_at < :before and ended_at is not null limit :limit);
+where seq in (
+    select seq from {ns}_runs r
+    where state = :state and ended_at < :before and ended_at is not null
+        and (batch is null or not exists (select 1 from {ns}_batches b where b.id = r.batch))
+    limit :limit
+);
+
+-- name: run.count_dead
+-- Failed and lost runs, from the index alone.
+select count(*) from {ns}_runs where state in ('failed', 'lost') and ended_at is not null;
+
+-- name: run.prune_dead
+-- Failed and lost runs but for the newest so many and those of batches on record.
+delete from {ns}_runs
+where seq in (
+    select seq from (
+        select seq, batch from {ns}_runs
+        where state in ('failed', 'lost') and ended_at is not null
+        order by created_at desc, id desc
+        limit -1 offset :keep
+    ) r
+    where batch is null or not exists (select 1 from {ns}_batches b where b.id = r.batch)
+    limit :limit
+);
 
 -- name: poll.next_tick
 -- The earliest tick of any active schedule.
@@ -375,6 +417,7 @@ with page as (
     select created_at from {ns}_runs
     where seq < :above and seq >= :since and created_at >= :since and (created_at, id) < (:before_at, :before_id)
         and (:task is null or task = :task) and (:state is null or state = :state)
+        and (:queue is null or queue = :queue)
     order by seq desc
     limit :limit
 )
@@ -382,6 +425,7 @@ select {run} from {ns}_runs r
 where seq < :above and seq >= (select min(created_at) from page)
     and created_at >= (select min(created_at) from page) and (created_at, id) < (:before_at, :before_id)
     and (:task is null or task = :task) and (:state is null or state = :state)
+    and (:queue is null or queue = :queue)
 order by created_at desc, id desc
 limit :limit;
 
@@ -392,6 +436,7 @@ with page as (
     where schedule = :schedule and ended_at is null
         and seq < :above and seq >= :since and created_at >= :since and (created_at, id) < (:before_at, :before_id)
         and (:task is null or task = :task) and (:state is null or state = :state)
+        and (:queue is null or queue = :queue)
     order by seq desc
     limit :limit
 )
@@ -400,6 +445,7 @@ where schedule = :schedule and ended_at is null
     and seq < :above and seq >= (select min(created_at) from page)
     and created_at >= (select min(created_at) from page) and (created_at, id) < (:before_at, :before_id)
     and (:task is null or task = :task) and (:state is null or state = :state)
+    and (:queue is null or queue = :queue)
 order by created_at desc, id desc
 limit :limit;
 
@@ -410,6 +456,7 @@ with page as (
     where schedule = :schedule and ended_at is not null
         and seq < :above and seq >= :since and created_at >= :since and (created_at, id) < (:before_at, :before_id)
         and (:task is null or task = :task) and (:state is null or state = :state)
+        and (:queue is null or queue = :queue)
     order by seq desc
     limit :limit
 )
@@ -418,6 +465,16 @@ where schedule = :schedule and ended_at is not null
     and seq < :above and seq >= (select min(created_at) from page)
     and created_at >= (select min(created_at) from page) and (created_at, id) < (:before_at, :before_id)
     and (:task is null or task = :task) and (:state is null or state = :state)
+    and (:queue is null or queue = :queue)
+order by created_at desc, id desc
+limit :limit;
+
+-- name: run.list_of_batch
+-- The same for the runs of one batch, all of which are looked at.
+select {run} from {ns}_runs r
+where batch = :batch and created_at >= :since and (created_at, id) < (:before_at, :before_id)
+    and (:task is null or task = :task) and (:state is null or state = :state)
+    and (:queue is null or queue = :queue) and (:schedule is null or schedule = :schedule)
 order by created_at desc, id desc
 limit :limit;
 

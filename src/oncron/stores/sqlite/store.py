@@ -24,6 +24,7 @@ from oncron.stores.sqlite import (
     _wakeups,
     _workers,
 )
+from oncron.stores.sqlite._groups import Groups
 from oncron.stores.sqlite._lane import Lane
 from oncron.stores.sqlite._step import Step, statements, store_now
 from oncron.stores.sqlite._transactions import InTransactions
@@ -35,7 +36,7 @@ _inherited: list[Lane] = []
 here, and with it the parent's locks."""
 
 
-class SQLiteStore(InTransactions, NoGuards):
+class SQLiteStore(InTransactions, Groups, NoGuards):
     """A store in a file. `path_or_url` is a path, `sqlite:///relative.db` or `sqlite:////absolute.db`;
     `namespace` begins the names of the tables, so that several apps may share the file.
 
@@ -170,8 +171,18 @@ class SQLiteStore(InTransactions, NoGuards):
     async def retry(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> m.EnqueueResult:
         return await self._write(lambda step: _endings.retry(step, run_id, opening), now)
 
-    async def prune(self, *, ended_before: int, failed_before: int, limit: int = 1000, now: int | None = None) -> int:
-        return await self._write(lambda step: _endings.prune(step, ended_before, failed_before, limit), now)
+    async def prune(
+        self,
+        *,
+        ended_before: int,
+        failed_before: int,
+        keep_failed: int | None = None,
+        limit: int = 1000,
+        now: int | None = None,
+    ) -> int:
+        return await self._write(
+            lambda step: _endings.prune(step, ended_before, failed_before, keep_failed, limit), now
+        )
 
     # --- waking up ------------------------------------------------------------------------------
 
@@ -190,8 +201,15 @@ class SQLiteStore(InTransactions, NoGuards):
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def schedules(self, names: Sequence[str] | None = None) -> list[m.ScheduleRecord]:
-        return await self._read(lambda step: _declare.schedules(step, names))
+    async def schedules(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[m.ScheduleRecord]:
+        return await self._read(lambda step: _declare.schedules(step, names, tag, after, limit))
 
     async def gaps(
         self, schedule: str, *, since: int | None = None, until: int | None = None, limit: int = 100
