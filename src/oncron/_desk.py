@@ -68,6 +68,7 @@ class FrontDesk:
     def write(self, runs: Sequence[NewRun]) -> concurrent.futures.Future[list[EnqueueResult]]:
         """Enqueue; when it is done, the runs are in the store. Raises Stopped."""
         self._life.refuse_if_stopped("enqueue")
+        self._listeners.asked_for(runs)
         future = self.call(lambda store: _enqueue(store, runs))
 
         def done(written: concurrent.futures.Future[list[EnqueueResult]]) -> None:
@@ -80,6 +81,7 @@ class FrontDesk:
     def write_in(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
         """Enqueue inside the transaction of a caller's connection. Raises Stopped, StoreError, DefinitionError."""
         self._life.refuse_if_stopped("enqueue")
+        self._listeners.asked_for(runs)
         results = self.transactions.enqueue_in(connection, runs)
         self._hint_after(connection, results)
         return results
@@ -87,6 +89,7 @@ class FrontDesk:
     async def write_in_async(self, connection: Any, runs: Sequence[NewRun]) -> list[EnqueueResult]:
         """The same; also for async connections."""
         self._life.refuse_if_stopped("enqueue")
+        self._listeners.asked_for(runs)
         results = await self.transactions.enqueue_in_async(connection, runs)
         self._hint_after(connection, results)
         return results

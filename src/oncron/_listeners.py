@@ -14,13 +14,14 @@ import inspect
 import logging
 import queue
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from oncron._clock import SECOND, boot_us
 from oncron._eventlog import log_event
 from oncron._events import NAMES, Event
+from oncron._model import NewRun
 from oncron.errors import InvalidOption, StoreError
 
 log = logging.getLogger("oncron.listener")
@@ -104,6 +105,7 @@ class Listeners:
     def __init__(self, user_loop: Callable[[], Any]) -> None:
         self._user_loop = user_loop
         self._all: tuple[Listener, ...] = ()
+        self._producers: tuple[Callable[[Sequence[NewRun]], None], ...] = ()
         self._meters: tuple[Callable[[int, StoreError | None], None], ...] = ()
         self._watches: dict[str, list[Callable[[], None]]] = {}
         self._lock = threading.Lock()
@@ -116,11 +118,19 @@ class Listeners:
     @contextmanager
     def kept(self) -> Generator[None]:
         """Who begins to listen meanwhile is forgotten afterwards."""
-        before = self._all, self._meters
+        before = self._all, self._meters, self._producers
         try:
             yield
         finally:
-            self._all, self._meters = before
+            self._all, self._meters, self._producers = before
+
+    def producer(self, fn: Callable[[Sequence[NewRun]], None]) -> None:
+        """Call `fn(runs)` in the thread and context that enqueues, before they are written. It must not raise."""
+        self._producers = (*self._producers, fn)
+
+    def asked_for(self, runs: Sequence[NewRun]) -> None:
+        for fn in self._producers:
+            fn(runs)
 
     def meter(self, fn: Callable[[int, StoreError | None], None]) -> None:
         """Call `fn(microseconds, error)` after each call of the store, on the engine's thread: it must be quick."""

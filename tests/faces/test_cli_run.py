@@ -83,6 +83,24 @@ def test_it_logs_json_on_request(start):
     assert all(json.loads(line)["level"] for line in err.splitlines())
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_a_tasks_own_logger_says_carries_the_run(tmp_path, start, form):
+    logs = "from oncron import current_run\nimport logging\n"
+    often = 'print("ran", ctx.task, flush=True)'
+    logged = 'logging.getLogger("shop").warning("low on %s", current_run().run_id)'
+    (tmp_path / "run_jobs.py").write_text(logs + JOBS.replace(often, logged, 1))
+    replica = start("--log-format", form)
+    line = until(replica, "stderr", "low on")
+    if form == "json":
+        said = json.loads(line)
+        assert (said["task"], said["schedule"], said["attempt"], said["logger"]) == ("often", "often", 1, "shop")
+        assert said["message"] == f"low on {said['run']}"
+    else:
+        assert re.search(r"WARNING shop: low on (\S+) \[often \1\]$", line)
+    replica.terminate()
+    assert replica.wait(20) == 0
+
+
 def test_it_serves_the_queues_that_it_is_told_to(start):
     replica = start("--queues", "mail", "--concurrency", "2")
     for _ in range(5):

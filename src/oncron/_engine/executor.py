@@ -28,7 +28,7 @@ log = logging.getLogger("oncron.run")
 
 
 _MISFITS = 10
-"""Claims after which stored arguments that do not fit the code fail the run."""
+"""Claims in a row after which stored arguments that do not fit the code fail the run."""
 _MISFIT_DELAY = 30 * limits.SECOND
 _LOCKED_DELAY = 30 * limits.SECOND
 _NO_PROCESS_DELAY = 5 * limits.SECOND
@@ -43,6 +43,11 @@ class Executor:
         self._threads = Threads("oncron-task")
         self.processes = Processes(say)
         self._there, self._here = Post(user_loop), Post(asyncio.get_running_loop())
+
+    def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Async tasks that begin from now on."""
+        if loop is not self.user_loop:
+            self.user_loop, self._there = loop, Post(loop)
 
     def warm(self, specs: Iterable[TaskSpec]) -> None:
         """Have a process ready if one of these needs it."""
@@ -238,7 +243,7 @@ class Executor:
     def _misfit(self, execution: Execution, error: InvalidArguments) -> Outcome:
         """Stored arguments that this code cannot take: a newer replica may. Ten such claims fail the run."""
         run = execution.run
-        if run.attempt >= _MISFITS:
+        if run.releases >= _MISFITS - 1:
             return Outcome(
                 run_id=run.id, token=run.token, kind=OutcomeKind.FAILED, error=error_text(error), reason=str(error)
             )

@@ -63,7 +63,7 @@ class SteppedReplica(Replica):
 
     def run_tasks_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Async tasks that begin from now on."""
-        self._executor.user_loop = loop
+        self._executor.run_on(loop)
 
     async def settle(self, is_asleep: Callable[[str], bool], patience: int) -> int | None:
         """Declare, fire, claim and execute all that is due by the store's clock, until nothing is left but runs that

@@ -8,8 +8,11 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from oncron.tracing import RunIds
+
 LogFormat = Literal["text", "json"]
 
+_ids = RunIds()
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
@@ -30,18 +33,30 @@ def _at(record: logging.LogRecord) -> str:
 
 
 class _Text(logging.Formatter):
+    """What a task's own loggers say ends with its run; oncron's own records name it themselves."""
+
     def __init__(self) -> None:
         super().__init__("{at} {levelname:<7} {name}: {message}", style="{")
 
     def format(self, record: logging.LogRecord) -> str:
         record.at = _at(record)
-        return super().format(record)
+        line = super().format(record)
+        if record.name != "oncron.task" and record.name.startswith("oncron"):
+            return line
+        _ids.filter(record)
+        run = getattr(record, "run", None)
+        if run is None:
+            return line
+        first, newline, rest = line.partition("\n")
+        return f"{first} [{getattr(record, 'task', '')} {run}]{newline}{rest}"
 
 
 class _Json(logging.Formatter):
-    """`at level logger message`, then what the record carries as `extra=`, and `error` with a traceback."""
+    """`at level logger message`, then what the record carries as `extra=`, the ids of the run in which it was made,
+    and `error` with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
+        _ids.filter(record)
         line: dict[str, Any] = {
             "at": _at(record),
             "level": record.levelname.lower(),

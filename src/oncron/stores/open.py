@@ -8,11 +8,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from oncron._store import ReadableStore
 from oncron.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from oncron.stores.memory.bench import BenchStore
 
 DEFAULT_URL = "sqlite:///oncron.db"
 
@@ -60,6 +63,13 @@ def opener(url: object, *, namespace: str = "oncron", listen_url: str | None = N
     near = difflib.get_close_matches(scheme, _FORMS, n=1)
     hint = f"did you mean {near[0]}://? " if near else ""
     raise InvalidOption(f"store={without_password(url)!r}: unknown scheme {scheme!r}; {hint}write {_all_forms()}")
+
+
+def bench_store(clock: Callable[[], int]) -> BenchStore:
+    """An empty store in memory for a test, whose clock is the caller's."""
+    from oncron.stores.memory.bench import BenchStore
+
+    return BenchStore(clock=clock)
 
 
 def checked_namespace(namespace: Any) -> str:

@@ -20,6 +20,7 @@ from oncron._model import RunRecord
 from oncron._run import Run
 from oncron._task import Task
 from oncron.errors import DefinitionError, InvalidOption, NotFound, Stopped
+from oncron.stores.open import bench_store
 from oncron.testing.hand import Hand
 from oncron.testing.stepping import BenchStore, SteppedEngine
 
@@ -60,7 +61,8 @@ class ManualClock:
         self._start = began
         self._eager, self._lifespan = check.truth(eager, "eager"), check.truth(lifespan, "lifespan")
         self._patience = check.span(patience, "patience", least=1000)
-        self._hand, self._store = Hand(began), BenchStore()
+        self._hand = Hand(began)
+        self._store: BenchStore = bench_store(self._hand.now)
         self._engine: SteppedEngine | None = None
         self._stack = ExitStack()
         self._behind: BackgroundLoop | None = None
@@ -98,7 +100,7 @@ class ManualClock:
 
     async def _enter(self) -> Self:
         self._hand = hand = Hand(self._start)
-        self._store = BenchStore(clock=hand.now)
+        self._store = bench_store(hand.now)
         with ExitStack() as stack:
             elsewhere = self.app._elsewhere  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
             bench = elsewhere(

@@ -142,6 +142,7 @@ class _FakeDesk:
     def look_around(self) -> None: ...
 
     def call(self, work: Callable[[ReadableStore], Awaitable[T]]) -> concurrent.futures.Future[T]:
+        del work
         raise NotSupported("fake_run() has no store: use ManualClock for what asks one")
 
     @contextmanager
