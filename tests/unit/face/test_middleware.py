@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from oncron import Oncron, RunContext, middleware
 from oncron._chain import Kind, layer_of
-from oncron.errors import InvalidOption, RunFailed, Stopped
+from oncron.errors import DefinitionError, InvalidOption, RunFailed, Stopped
 
 CallNext = Callable[[], Awaitable[Any]]
 Context = RunContext[Any]
@@ -198,3 +199,125 @@ async def test_a_context_manager_may_keep_an_error_to_itself(app: Oncron) -> Non
 
     async with app:
         assert await (await job.enqueue()).wait(10) is None
+
+
+# --- stops, cancels and timeouts --------------------------------------------------------------
+
+
+async def hangs_afterwards(ctx: Context, call_next: CallNext) -> Any:
+    result = await call_next()
+    await asyncio.Event().wait()
+    return result
+
+
+async def keeps_its_cancellation(ctx: Context, call_next: CallNext) -> Any:
+    try:
+        return await call_next()
+    except asyncio.CancelledError:
+        return "nothing happened"
+
+
+async def endless() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_middleware_that_hangs_after_its_task_ends_with_the_timeout(app: Oncron, is_async: bool) -> None:
+    async def quick() -> None: ...
+
+    def plain_and_quick() -> None: ...
+
+    fn: Any = quick if is_async else plain_and_quick
+    task = app.task(fn, name="job", middleware=[hangs_afterwards], timeout=0.1, retries=0)
+    async with app:
+        with pytest.raises(RunFailed, match=r"took longer than its timeout of 0.1 s"):
+            await (await task.enqueue()).wait(10)
+
+
+async def test_middleware_cannot_hide_a_timeout(app: Oncron) -> None:
+    task = app.task(endless, middleware=[keeps_its_cancellation], timeout=0.1, retries=0)
+    async with app:
+        with pytest.raises(RunFailed, match=r"took longer than its timeout of 0.1 s"):
+            await (await task.enqueue()).wait(10)
+
+
+async def test_a_cancel_reaches_a_task_through_its_middleware(make_app: Callable[..., Oncron]) -> None:
+    app = make_app(lease_for=1)
+    going = asyncio.Event()
+
+    async def passes_on(ctx: Context, call_next: CallNext) -> Any:
+        going.set()
+        return await call_next()
+
+    task = app.task(endless, middleware=[passes_on])
+    async with app:
+        run = await task.enqueue()
+        await asyncio.wait_for(going.wait(), 10)
+        await app.cancel(run.id)
+        with pytest.raises(RunFailed, match="cancelled"):
+            await run.wait(10)
+
+
+async def test_a_stop_gives_back_what_hangs_in_middleware(make_app: Callable[..., Oncron]) -> None:
+    app = make_app(stop_within=0.1)
+    going = asyncio.Event()
+
+    async def going_afterwards(ctx: Context, call_next: CallNext) -> Any:
+        await call_next()
+        going.set()
+        await asyncio.Event().wait()
+
+    @app.task(middleware=[going_afterwards])
+    def job() -> None: ...
+
+    async with app:
+        run = await job.enqueue()
+        await asyncio.wait_for(going.wait(), 10)
+    assert (await app.get_run(run.id)).state == "pending"
+
+
+async def test_a_stop_waits_for_the_thread_inside_of_middleware_whose_success_counts(
+    make_app: Callable[..., Oncron],
+) -> None:
+    app = make_app(stop_within=0.1)
+    going, ends = threading.Event(), threading.Event()
+
+    async def changes(ctx: Context, call_next: CallNext) -> Any:
+        return f"{await call_next()}, and told so"
+
+    @app.task(middleware=[changes], retries=0)
+    def job(ctx: Context) -> str:
+        going.set()
+        while not ctx.stopping:
+            ends.wait(0.01)
+        return "came to an end"
+
+    async with app:
+        run = await job.enqueue()
+        await asyncio.to_thread(going.wait, 10)
+    ended = await app.get_run(run.id)
+    assert (ended.state, ended.result) == ("succeeded", "came to an end, and told so")
+
+
+async def test_a_transaction_that_has_ended_the_run_forbids_another_call(
+    make_app: Callable[..., Oncron], tmp_path: Any
+) -> None:
+    app = make_app(f"sqlite:///{tmp_path}/jobs.db")
+    calls: list[str] = []
+
+    async def twice(ctx: Context, call_next: CallNext) -> Any:
+        await call_next()
+        try:
+            await call_next()
+        except DefinitionError as error:
+            calls.append(str(error))
+
+    @app.task(middleware=[twice])
+    def job(ctx: Context) -> None:
+        with ctx.transaction():
+            calls.append("effect")
+
+    async with app:
+        run = await job.enqueue()
+        await run.wait(10)
+    assert calls == ["effect", "task 'job': the run ended with its ctx.transaction(); middleware cannot call it again"]
