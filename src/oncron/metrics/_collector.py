@@ -16,15 +16,16 @@ from prometheus_client.metrics_core import Metric
 
 from oncron._clock import SECOND, boot_us, to_us, wall_us
 from oncron._events import Event
-from oncron._model import RunState, Status
-from oncron._store import ReadableStore
+from oncron._model import Status
 from oncron.errors import StoreError
-from oncron.metrics._readings import Readings, read
+from oncron.metrics._readings import Gauges, Readings
 from oncron.metrics._successes import Successes
 
 log = logging.getLogger("oncron.metrics")
 
 _FRESH_FOR = 5 * SECOND
+_REST = 20
+"""A store that takes long to be read is left alone for so many times as long."""
 _WAIT = 2.0
 """Seconds that a scrape waits for the store; then it tells what was read last."""
 _TASKS = 1000
@@ -42,13 +43,14 @@ class Collector:
 
     def __init__(self, app: Any, registry: CollectorRegistry, max_schedules: int) -> None:
         self.registry = registry
-        self._app, self._max_schedules = app, max_schedules
+        self._app = app
         self._successes = Successes(_inside(app)._settings.keep_for)
+        self._gauges = Gauges(self._successes, max_schedules)
         self._tasks: set[str] = set()
         self._closed = False
         self._lock = threading.Lock()
         self._readings: Readings | None = None
-        self._read_at = 0
+        self._read_at = self._fresh_until = 0
         self._reading: concurrent.futures.Future[Readings] | None = None
         self._up = False
         self._runs = Counter("oncron_runs", "Ends of claims.", ("task", "outcome"), registry=None)
@@ -156,15 +158,13 @@ class Collector:
             if _inside(self._app)._life.phase == "stopped":
                 self._up = False  # asking would open the store again
                 return self._readings
-            if self._reading is None and (self._readings is None or boot_us() - self._read_at > _FRESH_FOR):
-                self._reading = _inside(self._app)._desk.call(self._read)
+            if self._reading is None and (self._readings is None or boot_us() > self._fresh_until):
+                self._read_at = boot_us()
+                self._reading = _inside(self._app)._desk.call(self._gauges.read)
             reading = self._reading
         if reading is not None:
             self._await(reading)
         return self._readings
-
-    async def _read(self, store: ReadableStore) -> Readings:
-        return await read(store, self._successes, self._max_schedules)
 
     def _await(self, reading: concurrent.futures.Future[Readings]) -> None:
         try:
@@ -182,7 +182,8 @@ class Collector:
         with self._lock:
             self._up = answer is not None
             if answer is not None:
-                self._readings, self._read_at = answer, boot_us()
+                now = boot_us()
+                self._readings, self._fresh_until = answer, now + max(_FRESH_FOR, _REST * (now - self._read_at))
             if self._reading is reading:
                 self._reading = None
 
@@ -204,18 +205,14 @@ def _labelled(name: str, text: str, label: str, values: Iterator[tuple[str, floa
 
 
 def _of_store(readings: Readings) -> Iterator[Metric]:
-    stats = readings.stats
-    yield _gauge("oncron_store_read_timestamp_seconds", "When the store was read last, by its clock.", _s(stats.now))
+    now = _s(readings.now)
+    yield _gauge("oncron_store_read_timestamp_seconds", "When the store was read last, by its clock.", now)
     yield _labelled(
         "oncron_schedules", "Schedules by status.", "status",
-        ((status.value, stats.schedules.get(status.value, 0)) for status in Status),
+        ((status.value, readings.statuses.get(status.value, 0)) for status in Status),
     )  # fmt: skip
-    yield _gauge("oncron_schedules_overdue", "Active ones whose tick is a minute past.", stats.overdue)
+    yield _gauge("oncron_schedules_overdue", "Active ones whose tick is a minute past.", readings.overdue)
     yield _gauge("oncron_schedules_not_shown", "Schedules without series of their own.", readings.not_shown)
-    yield _labelled(
-        "oncron_runs_on_record", "Runs in the store by state.", "state",
-        ((state.value, stats.runs.get(state.value, 0)) for state in RunState),
-    )  # fmt: skip
     yield _labelled(
         "oncron_replicas", "Live replicas by role.", "role",
         ((role, readings.replicas(role)) for role in ("scheduler", "worker")),
@@ -251,7 +248,7 @@ def _of_queues(readings: Readings) -> Iterator[Metric]:
         for state in ("ready", "waiting", "running"):
             runs.add_metric((queue.name, state), getattr(queue, state))
         due = queue.oldest_due_at
-        age.add_metric((queue.name,), 0 if due is None else max(0.0, _s(readings.stats.now - due)))
+        age.add_metric((queue.name,), 0 if due is None else max(0.0, _s(readings.now - due)))
         paused.add_metric((queue.name,), float(queue.paused))
     yield from (runs, age, paused)
 
