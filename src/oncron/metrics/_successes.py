@@ -21,8 +21,8 @@ _NEWEST = 10
 _CHUNK = 500
 _AGAIN = 600 * limits.SECOND
 """What changed without a new tick (an operator's retry) is seen so much later at most."""
-_SEARCHES = 20
-"""By listing, in one update."""
+_SEARCHES = 5
+"""By listing, in one update: a store without an index for that may have to read much."""
 _AHEAD = 32
 
 
@@ -106,7 +106,7 @@ class Successes:
         return [] if trigger is None else trigger.latest_in_us(after, row.cursor, _NEWEST)
 
     def _may_be_searched(self, row: ScheduleRecord, now: int) -> bool:
-        return now - self._searched.get(row.name, 0) >= _AGAIN
+        return row.created_count > 0 and now - self._searched.get(row.name, 0) >= _AGAIN
 
     async def _search(self, store: Reader, row: ScheduleRecord, now: int) -> None:
         self._searched[row.name] = now
