@@ -10,11 +10,14 @@ import functools
 import importlib.util
 import itertools
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,18 +83,29 @@ class RedisServer:
         """Connections are accepted afterwards, and what was in the append-only file is loaded."""
         if self._process is not None and self._process.poll() is None:
             raise RuntimeError(f"the server on port {self.port} is running already")
-        command: list[str | Path] = [self._binary, "--port", str(self.port), "--dir", self._data]
-        command += ["--pidfile", str(self._data / "server.pid")]
-        for name, value in self._settings.items():
-            command += [f"--{name}", value]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._data, start_new_session=True
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._data,
+                start_new_session=True,
             )
         deadline = time.monotonic() + START_WITHIN
         while not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.kind} did not start:\n{self._log_tail()}")
+
+    def _command(self) -> list[str | Path]:
+        command: list[str | Path] = [self._binary, "--port", str(self.port), "--dir", self._data]
+        command += ["--pidfile", str(self._data / "server.pid")]
+        for name, value in self._settings.items():
+            command += [f"--{name}", *value.split(" ")]
+        return command
+
+    def cluster_info(self) -> str:
+        return self.command("CLUSTER", "INFO")
 
     def stop(self) -> None:
         """The server is down afterwards, its files complete."""
@@ -100,6 +114,13 @@ class RedisServer:
     def kill(self) -> None:
         """SIGKILL."""
         self._end(signal.SIGKILL)
+
+    def suspend(self) -> None:
+        """It answers nobody any more, and its connections stay, until `resume`."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
         self.stop()
@@ -133,6 +154,24 @@ class RedisServer:
                 pass
             return False
 
+    def until(self, condition: Callable[[], bool], within: float = START_WITHIN) -> None:
+        """Waits for what the server does by itself."""
+        deadline = time.monotonic() + within
+        while not condition():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.kind} on port {self.port}: waited {within:.0f} s:\n{self._log_tail()}")
+            time.sleep(0.02)
+
+    def replica(self) -> RedisServer:
+        """One more server, in step with this one; the caller closes it."""
+        other = RedisServer(self.kind, {**self._settings, "replicaof": f"127.0.0.1 {self.port}"})
+        other.start()
+        other.until(lambda: other.info("replication").get("master_link_status") == "up")
+        return other
+
+    def info(self, section: str) -> dict[str, Any]:
+        return self.command("INFO", section)
+
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(how)
@@ -140,6 +179,59 @@ class RedisServer:
 
     def _log_tail(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")[-4000:] if self.log.exists() else "(no log)"
+
+
+@contextmanager
+def cluster(kind: str, nodes: int) -> Generator[list[RedisServer]]:
+    """So many primaries that share the slots, on loopback. The first one's URL leads to all."""
+    settings = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "2000"}
+    # The bus is on the port plus ten thousand.
+    servers = [RedisServer(kind, settings, port=free_port_below(50_000)) for _ in range(nodes)]
+    try:
+        share = -(-16384 // nodes)
+        for number, server in enumerate(servers):
+            server.start()
+            server.command("CLUSTER", "ADDSLOTS", *range(number * share, min(16384, (number + 1) * share)))
+            server.command("CLUSTER", "MEET", "127.0.0.1", servers[0].port)
+        for server in servers:
+            server.until(lambda server=server: "cluster_state:ok" in str(server.cluster_info()))
+        yield servers
+    finally:
+        for server in servers:
+            server.close()
+
+
+class Sentinel(RedisServer):
+    """Watches a primary under the name `main`; alone it decides that one is down, after half a second."""
+
+    def __init__(self, primary: RedisServer) -> None:
+        super().__init__(primary.kind)
+        self._file = self._data / "sentinel.conf"
+        self._file.write_text(
+            f"port {self.port}\ndir {self._data}\nsentinel monitor main 127.0.0.1 {primary.port} 1\n"
+            "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 5000\n"
+        )
+
+    def _command(self) -> list[str | Path]:
+        return [self._binary, self._file, "--sentinel"]
+
+    def primary(self) -> int:
+        """The port of the server that it names."""
+        return int(self.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")[1])
+
+    def knows_replica(self) -> bool:
+        return bool(self.command("SENTINEL", "REPLICAS", "main"))
+
+
+def free_port_below(most: int) -> int:
+    while True:
+        port = random.randrange(20_000, most)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 @functools.cache

@@ -26,7 +26,10 @@ _FORMS = {
     "memory": "memory://",
 }
 _ALIASES = {"postgres": "postgresql", "sqlite3": "sqlite"}
-_REDIS = re.compile(r"(rediss?|valkeys?)(\+(sentinel|cluster|unix))?|unix")
+_REDIS = (
+    *(a + b for a in ("redis", "rediss", "valkey", "valkeys") for b in ("", "+sentinel", "+cluster")),
+    *("redis+unix", "valkey+unix", "unix"),
+)
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
@@ -52,7 +55,7 @@ def opener(url: object, *, namespace: str = "oncron", listen_url: str | None = N
     checked_namespace(namespace)
     if listen_url is not None and scheme != "postgresql":
         raise InvalidOption(f"listen_url= is for PostgreSQL; {scheme}:// needs none")
-    if _REDIS.fullmatch(scheme):
+    if scheme in _REDIS:
         return _redis(url, namespace)
     if scheme == "sqlite":
         return _sqlite(url, namespace)
@@ -60,7 +63,7 @@ def opener(url: object, *, namespace: str = "oncron", listen_url: str | None = N
         return _postgres(url, namespace, listen_url)
     if scheme == "memory":
         return _memory(url)
-    near = difflib.get_close_matches(scheme, _FORMS, n=1)
+    near = difflib.get_close_matches(scheme, [*_FORMS, *_REDIS], n=1)
     hint = f"did you mean {near[0]}://? " if near else ""
     raise InvalidOption(f"store={without_password(url)!r}: unknown scheme {scheme!r}; {hint}write {_all_forms()}")
 

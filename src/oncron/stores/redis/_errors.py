@@ -8,7 +8,7 @@ from redis import exceptions as rx
 
 from oncron.errors import SchemaOutdated, SchemaTooNew, StoreError, StoreUnavailable, StoreUnsafe
 
-DRIVER = (rx.RedisError, OSError)
+DRIVER = (rx.RedisError, rx.RedisClusterException, OSError)
 """What a call to the driver may raise, besides a timeout of our own."""
 
 MAJOR = 1
@@ -43,7 +43,7 @@ def translated(error: BaseException, where: str) -> StoreError:
         return StoreUnavailable(
             f"{where} did not answer in time; whether the step was done is unknown: repeat it with the same ids"
         )
-    if isinstance(error, rx.ConnectionError | OSError):
+    if isinstance(error, rx.ConnectionError | rx.RedisClusterException | OSError):
         return StoreUnavailable(
             f"{where} cannot be reached: {said}; check that the server runs there and that the URL is right"
         )

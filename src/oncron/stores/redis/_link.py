@@ -32,6 +32,8 @@ class Link:
         self._key = f"{{{namespace}}}:meta"
         self._client: Any = None
         self._sentinel: Any = None
+        self._nodes: dict[tuple[str, int], Any] = {}
+        """Of a cluster: clients of single nodes."""
         self._turn = asyncio.Semaphore(CONNECTIONS)
 
     async def run(self, name: str, payload: bytes, now: int | None, *, writes: bool) -> Any:
@@ -46,29 +48,26 @@ class Link:
 
     async def reset(self) -> None:
         """Never raises: what cannot be closed is gone already."""
-        client, self._client, sentinels, self._sentinel = self._client, None, self._sentinel, None
+        clients = [self._client, *self._nodes.values(), *(self._sentinel.sentinels if self._sentinel else ())]
+        self._client, self._sentinel, self._nodes = None, None, {}
         self._turn = asyncio.Semaphore(CONNECTIONS)
-        for each in (client, *(sentinels.sentinels if sentinels is not None else ())):
+        for each in clients:
             if each is not None:
                 try:
                     await each.aclose()
-                except _errors.DRIVER:
-                    pass
-                except RuntimeError:
-                    pass  # its event loop is closed
+                except (*_errors.DRIVER, RuntimeError):
+                    pass  # RuntimeError: its event loop is closed
 
     @asynccontextmanager
     async def subscribed(self, channel: str) -> AsyncGenerator[Any]:
         """A subscription on a connection of its own."""
-        client, own = await self._listening_client()
+        client = await self._listening_client()
         subscription = client.pubsub()
         try:
             await self._guarded(subscription.subscribe(channel))
             yield subscription
         finally:
             await subscription.aclose()
-            if own:
-                await client.aclose()
 
     # --- one call -------------------------------------------------------------------------
 
@@ -93,21 +92,40 @@ class Link:
         return await self._connected().execute_command(how, what, *arguments)
 
     async def _send_and_wait(self, how: str, what: str, arguments: tuple[Any, ...]) -> Any:
-        """The script, then WAIT on the same connection. The write between makes a repetition, which writes
-        nothing itself, wait for what the first attempt wrote."""
-        wanted, within = self._address.wait_replicas, self._address.wait_within
-        async with self._connected().pipeline(transaction=False) as pipe:
-            pipe.execute_command(how, what, *arguments)
-            pipe.execute_command("HINCRBY", self._key, "waits", 1)
-            pipe.execute_command("WAIT", wanted, within)
-            answer, _, acknowledged = await pipe.execute(raise_on_error=False)
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(acknowledged, Exception):
-            raise acknowledged
-        if acknowledged < wanted:
-            raise _errors.too_few(acknowledged, wanted, self._address.shown)
+        """The script, then WAIT for the write that follows it: so a repetition, which writes nothing itself,
+        waits for what the first attempt wrote."""
+        client = self._connected()
+        if self._address.kind != "cluster":
+            async with client.pipeline(transaction=False) as pipe:
+                pipe.execute_command(how, what, *arguments)
+                answer, *waited = await self._waited(pipe)
+            if isinstance(answer, Exception):
+                raise answer
+        else:
+            # The node is chosen before: were it another one afterwards, its replicas would prove nothing.
+            await client.initialize()
+            apart = self._apart(client.get_node_from_key(self._key))
+            answer = await client.execute_command(how, what, *arguments)
+            async with apart.pipeline(transaction=False) as pipe:
+                waited = await self._waited(pipe)
+        for said in waited:
+            if isinstance(said, Exception):
+                raise said
+        if waited[-1] < self._address.wait_replicas:
+            raise _errors.too_few(waited[-1], self._address.wait_replicas, self._address.shown)
         return answer
+
+    async def _waited(self, pipe: Any) -> list[Any]:
+        pipe.execute_command("HINCRBY", self._key, "waits", 1)
+        pipe.execute_command("WAIT", self._address.wait_replicas, self._address.wait_within)
+        return await pipe.execute(raise_on_error=False)
+
+    def _apart(self, node: Any) -> Any:
+        """A client of one node of the cluster."""
+        place = (node.host, node.port)
+        if place not in self._nodes:
+            self._nodes[place] = aioredis.Redis(host=node.host, port=node.port, **self._address.options)
+        return self._nodes[place]
 
     # --- connections ----------------------------------------------------------------------
 
@@ -134,11 +152,10 @@ class Link:
         [(host, port)] = where.hosts
         return aioredis.Redis(host=host, port=port, **options)
 
-    async def _listening_client(self) -> tuple[Any, bool]:
-        """A client that can subscribe, and whether it is to be closed afterwards."""
+    async def _listening_client(self) -> Any:
+        """A client that can subscribe. A cluster hands every message on to all its nodes."""
         client = self._connected()
         if self._address.kind != "cluster":
-            return client, False
+            return client
         await self._guarded(client.initialize())
-        node = client.get_default_node()
-        return aioredis.Redis(host=node.host, port=node.port, **self._address.options), True
+        return self._apart(client.get_default_node())
