@@ -85,7 +85,7 @@ def last_commit(url: str, at: int, at_once: int, within: float) -> float:
             if row[0] >= at_once:
                 return (row[1] - at) / SECOND
             time.sleep(0.5)
-    raise SystemExit(f"not all of the {at_once} ticks were fired within {within} s")
+    raise SystemExit(f"{row[0] if row else 0} of the {at_once} ticks were fired within {within} s")
 
 
 def main() -> None:

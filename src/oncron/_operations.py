@@ -6,8 +6,9 @@ What is tried again after an unknown outcome carries ids that were made before (
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -42,6 +43,8 @@ from oncron._why import Why, why
 from oncron.errors import InvalidOption, NotFound, Occupied
 from oncron.stores.open import Opener
 from oncron.triggers import Trigger
+
+_PAGE = 500
 
 
 class Operations:
@@ -119,6 +122,34 @@ class Operations:
         """Ticks again, from now on. Raises NotFound."""
         await self._desk.change(lambda store: registrar.resume(store, schedule))
         self._desk.say("schedule.resumed", schedule=schedule)
+
+    async def pause_tagged(self, tag: str, *, note: str = "") -> list[str]:
+        """Pause every schedule that carries the tag; their names, those that were paused already included."""
+        check.line(note, "note")
+        return await self._each_tagged(tag, lambda name: self.pause(name, note=note))
+
+    async def resume_tagged(self, tag: str) -> list[str]:
+        """Resume every schedule that carries the tag; their names."""
+        return await self._each_tagged(tag, self.resume)
+
+    async def remove_tagged(self, tag: str) -> list[str]:
+        """Remove every schedule that carries the tag; their names."""
+        return await self._each_tagged(tag, self.remove_schedule)
+
+    async def _each_tagged(self, tag: str, do: Callable[[str], Awaitable[None]]) -> list[str]:
+        """One after the other, and each wholly or not at all: a call that was interrupted is repeated. One that
+        somebody removes meanwhile is passed over."""
+        checked_name(tag, "tag")
+        done: list[str] = []
+        after: str | None = None
+        while page := await self._desk.ask(functools.partial(_tagged_page, tag, after)):
+            for row in page:
+                if row.status is not Status.REMOVED:
+                    with contextlib.suppress(NotFound):
+                        await do(row.name)
+                        done.append(row.name)
+            after = page[-1].name
+        return done
 
     async def backfill(
         self,
@@ -337,6 +368,10 @@ async def _fire(store: ReadableStore, name: str, run_id: str, reason: str) -> En
         reason=reason or None,
     )
     return (await store.enqueue([new]))[0]
+
+
+async def _tagged_page(tag: str, after: str | None, store: ReadableStore) -> list[ScheduleRecord]:
+    return await store.schedules(tag=tag, after=after, limit=_PAGE)
 
 
 async def _queue_names(store: ReadableStore) -> set[str]:

@@ -201,7 +201,7 @@ class Task(Generic[P, R]):
         gate = () if limiter is None else (layer_of(gate_of(limiter)),)
         return (*gate, *self._desk.middleware, *self.settings.middleware)
 
-    def chained(self) -> NewRun:
+    def _chained(self) -> NewRun:
         """The run that follows each end of a task with `every_after_end`: one open run, by its unique key, so that
         neither replicas nor restarts make a second chain."""
         chain = replace(self.settings, unique=_CHAIN)
@@ -390,7 +390,7 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
         on_doubt=settings.on_doubt,
         target=target,
         around=around_of(task.layers, is_async=on_loop),
-        chained=None if settings.every_after_end is None else task.chained,
+        chained=None if settings.every_after_end is None else task._chained,  # noqa: SLF001
         managers=len(managers),
     )
 

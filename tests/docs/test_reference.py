@@ -103,7 +103,7 @@ class Written:
         return repr(self.value).replace("'", '"')
 
 
-FOR_THE_ENGINE = {"new_run", "period_us", "first_us", "next_after_us", "count_between_us", "latest_in_us"}
+FOR_THE_ENGINE = {"layers", "new_run", "period_us", "first_us", "next_after_us", "count_between_us", "latest_in_us"}
 """Without an underscore, but in integer microseconds, or in records."""
 
 

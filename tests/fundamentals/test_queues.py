@@ -127,6 +127,7 @@ async def test_s40_a_limiter_waits_raises_or_skips_as_its_policy_says(app: Oncro
     waits = app.limiter("waits", sliding(1, per=0.2), policy="wait")
     skips = app.limiter("skips", sliding(1, per=60), policy="skip")
     soon = app.limiter("soon", sliding(1, per=0.2))
+    await waits.used()  # the store is opened
     async with waits as first, skips, soon:
         assert first.waited < 0.2
     async with waits as second:
@@ -215,7 +216,10 @@ async def test_a_run_that_is_limited_may_be_skipped_instead(app: Oncron) -> None
     [
         (lambda app: app.limiter("a", window(0, per=1)), "a limit of 0"),
         (lambda app: app.limiter("a", window(1, per=0)), "per=0"),
-        (lambda app: app.limiter("a", sliding("3", per=1)), "a limit of '3'"),
+        (
+            lambda app: app.limiter("a", sliding("3", per=1)),  # type: ignore[arg-type]
+            "a limit of '3'",
+        ),
         (lambda app: app.limiter("a", slots(1, lease_for="x")), "lease_for='x'"),
         (lambda app: app.limiter("a", 5), "is no rule"),
         (lambda app: app.limiter("a", unlimited(), policy="drop"), "'raise', 'wait', 'skip'"),

@@ -153,8 +153,7 @@ class Replica:
         if self._runs_worker:
             self._executor.warm(self._tasks.values())
             self._spawn("claim", self.worker.claim_loop)
-            if hasattr(self._door.store, "settle_batches"):  # until every store has batches
-                self._spawn("follow", self._followers.look_loop)
+            self._spawn("follow", self._followers.look_loop)
         self._spawn("settle", self._followers.settle_loop)
         if self._runs_scheduler:
             self._spawn("scheduler", self._scheduler.run)

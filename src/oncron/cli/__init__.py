@@ -28,16 +28,19 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "next": ("look", "List the next instants, in UTC and in each schedule's zone."),
         "runs": ("look", "List runs, newest first."),
         "show": ("look", "Everything on record about a run or a schedule."),
+        "queues": ("queues", "List queues: what waits, since when, what is paused."),
     },
     "Act": {
         "fire": ("act", "Run a schedule now; its ticks stay as they are."),
         "pause": ("act", "No ticks of a schedule until it is resumed."),
         "resume": ("act", "Let a paused schedule tick again, from now on."),
+        "remove": ("act", "No ticks of a schedule ever again."),
         "backfill": ("backfill", "Run the instants of a stretch of the past that never ran."),
         "enqueue": ("act", "Enqueue a run of a task."),
         "retry": ("act", "Open an ended run again, or all that failed."),
         "dead": ("dead", "List runs that failed or were lost; open them again, or drop them."),
         "cancel": ("act", "Cancel a pending run; ask a running one to stop."),
+        "queue": ("queues", "Pause or resume a queue for the whole fleet."),
     },
     "Understand": {
         "why": ("why", "Say what became of a tick, or will."),
@@ -45,6 +48,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "check": ("check", "List what a target declares, and what may surprise."),
         "plan": ("plan", "Say what a deploy of a target would change in its store."),
         "doctor": ("doctor", "Check a live store: what stands still, what is wrong, what to do."),
+        "bench": ("bench", "Measure a store: runs and ticks per second, lateness."),
         "migrate": ("act", "Create or upgrade the store's schema."),
     },
 }

@@ -1,4 +1,4 @@
-"""Commands that change something: `fire`, `pause`, `resume`, `retry`, `cancel`, `enqueue`, `migrate`."""
+"""Commands that change something: `fire`, `pause`, `resume`, `remove`, `retry`, `cancel`, `enqueue`, `migrate`."""
 
 from __future__ import annotations
 
@@ -28,16 +28,23 @@ def fire_command(target: Target, schedule: str, reason: str, as_json: bool) -> N
     _tell_run(target.app.sync(target.app.fire(schedule, reason=reason)), as_json, "fired")
 
 
+_tag_option = click.option("--tag", metavar="TAG", help="Every schedule that carries this tag, instead of one.")
+
+
 @click.command("pause")
-@takes_target("schedule")
+@takes_target("schedule", unless="tag")
+@_tag_option
 @click.option("--note", default="", help="Why; shown with the schedule.")
 @json_option
-def pause_command(target: Target, schedule: str, note: str, as_json: bool) -> None:
+def pause_command(target: Target, schedule: str | None, tag: str | None, note: str, as_json: bool) -> None:
     """No ticks of SCHEDULE until it is resumed; those that fall in the pause owe nothing.
 
     Runs that exist go on.
     """
     app = target.app
+    if schedule is None:
+        _tell_tagged(app.sync(app.pause_tagged(tag or "", note=note)), "paused", tag, as_json)
+        return
 
     async def pause() -> Schedule:
         await app.pause(schedule, note=note)
@@ -47,17 +54,44 @@ def pause_command(target: Target, schedule: str, note: str, as_json: bool) -> No
 
 
 @click.command("resume")
-@takes_target("schedule")
+@takes_target("schedule", unless="tag")
+@_tag_option
 @json_option
-def resume_command(target: Target, schedule: str, as_json: bool) -> None:
+def resume_command(target: Target, schedule: str | None, tag: str | None, as_json: bool) -> None:
     """Let SCHEDULE tick again, from now on."""
     app = target.app
+    if schedule is None:
+        _tell_tagged(app.sync(app.resume_tagged(tag or "")), "active", tag, as_json)
+        return
 
     async def resume() -> Schedule:
         await app.resume(schedule)
         return await app.get_schedule(schedule)
 
     _tell_schedule(app.sync(resume()), as_json)
+
+
+@click.command("remove")
+@takes_target("schedule", unless="tag")
+@_tag_option
+@json_option
+def remove_command(target: Target, schedule: str | None, tag: str | None, as_json: bool) -> None:
+    """No ticks of SCHEDULE ever again; its runs stay on record, and so does how far it got.
+
+    A schedule that code declares stays removed until a higher release declares it.
+    """
+    app = target.app
+    if schedule is not None:
+        app.sync(app.remove_schedule(schedule))
+    names = app.sync(app.remove_tagged(tag or "")) if schedule is None else [schedule]
+    _tell_tagged(names, "removed", tag, as_json)
+
+
+def _tell_tagged(names: list[str], what: str, tag: str | None, as_json: bool) -> None:
+    if as_json:
+        render.as_json(names)
+    else:
+        render.lines([f"Schedule {name} is {what}." for name in names] or [f"No schedule carries the tag {tag!r}."])
 
 
 @click.command("retry")
