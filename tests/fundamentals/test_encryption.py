@@ -196,3 +196,26 @@ async def test_a_failed_run_tells_its_error_as_it_is(replica_with: Callable[...,
         with pytest.raises(RunFailed, match="declined"):
             await run.wait(10)
     assert "declined" in ((await outsider.get_run(run.id)).error or "")
+
+
+async def test_whoever_has_no_key_may_run_a_schedule_now_and_retry_what_failed(
+    replica_with: Callable[..., Oncron],
+) -> None:
+    """Neither needs to read the arguments: an operator at the store alone."""
+    app, outsider = replica_with(OLD), replica_with(None)
+    paid: list[str] = []
+
+    @app.task(retries=0)
+    async def pay(card: str) -> None:
+        paid.append(card)
+        if len(paid) == 1:
+            raise OSError("declined")
+
+    app.add_schedule("payment", every(hours=1), pay, args={"card": "4111"})
+    async with app:
+        run = await outsider.fire("payment")
+        with pytest.raises(RunFailed, match="declined"):
+            await (await app.get_run(run.id)).wait(15)
+        await outsider.retry(run.id)
+        await (await app.get_run(run.id)).wait(15)
+    assert paid == ["4111", "4111"]
