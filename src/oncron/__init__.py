@@ -51,7 +51,7 @@ _HOMES = {
     "triggers": ("Trigger", "cron", "daily", "every", "monthly", "once", "weekly"),
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
-_MODULES = ("backoff", "errors", "limits", "middleware", "triggers")
+_MODULES = ("backoff", "errors", "limits", "metrics", "middleware", "testing", "tracing", "triggers")
 
 # Names are fetched from where they live when they are first used, so that `oncron --help` and programs
 # that need one trigger do not import the engine. Type checkers see the imports above alone.

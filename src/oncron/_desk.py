@@ -59,6 +59,10 @@ class FrontDesk:
         """`call`, awaited."""
         return await asyncio.wrap_future(self.call(work))
 
+    async def sleep(self, duration: int) -> None:
+        """Microseconds, of the time in which this app lives: a test may move it."""
+        await self._life.engine.sleep(duration)
+
     async def change(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
         """`ask`, after which everybody is told to look."""
         answer = await self.ask(work)

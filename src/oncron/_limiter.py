@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
-from oncron._clock import SECOND, boot_us, sleep_us
+from oncron._clock import SECOND, boot_us
 from oncron._hosting import refuse_on_loop
 from oncron._lifecycle import RetryIn, Skip
 from oncron._lock import Lock, LockDesk
@@ -34,6 +34,10 @@ class LimiterDesk(LockDesk, Protocol):
 
     async def ask(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
         """Do `work` with the store. It must be repeatable (G7)."""
+        ...
+
+    async def sleep(self, duration: int) -> None:
+        """As long as it takes until the store's clock is so many microseconds further, or about that long."""
         ...
 
 
@@ -208,7 +212,7 @@ class Limiter:
                 break
             if until is not None and boot_us() + taken.retry_in > until:
                 return self._refused(began, taken.retry_in, may_raise), None
-            await sleep_us(taken.retry_in)
+            await self._desk.sleep(taken.retry_in)
         return self._granted(began, nonce), None
 
     def _take_sync(self) -> tuple[Grant, Lock | None]:

@@ -238,6 +238,10 @@ class Engine:
         door = None if home is None else home.door
         return door.clock.now_us() if door is not None and door.clock.known else wall_us()
 
+    async def sleep(self, duration: int) -> None:
+        """On the caller's loop, microseconds."""
+        await sleep_us(duration)
+
     def changed(self) -> None:
         """Tasks or schedules were declared: they take effect within a second."""
         if self.running and self._replica is not None:

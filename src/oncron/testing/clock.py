@@ -13,16 +13,16 @@ from typing import Any, Self, TypeVar
 from oncron import _options as check
 from oncron._app import Oncron
 from oncron._clock import from_us
-from oncron._context import current_run, in_run
+from oncron._context import in_run
 from oncron._hosting import BackgroundLoop, in_thread, refuse_on_loop
 from oncron._json import dumps, loads
 from oncron._model import RunRecord
 from oncron._run import Run
 from oncron._task import Task
-from oncron.errors import DefinitionError, InvalidOption, NotFound, Stopped
+from oncron.errors import DefinitionError, InvalidOption, Stopped
 from oncron.stores.open import bench_store
 from oncron.testing.hand import Hand
-from oncron.testing.stepping import BenchStore, SteppedEngine
+from oncron.testing.stepping import BenchStore, SteppedEngine, run_here
 
 T = TypeVar("T")
 
@@ -153,15 +153,7 @@ class ManualClock:
     async def sleep(self, delay: check.Duration, result: T = None) -> T:
         """In an async task, or beside the test: wait until the clock has been moved so far. Takes the place of
         `asyncio.sleep` in code under test: `monkeypatch.setattr("shop.jobs.sleep", clock.sleep)`."""
-        loop = asyncio.get_running_loop()
-        woken = loop.create_future()
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(lambda: woken.done() or woken.set_result(None))
-
-        with self._hand.asleep(_run_here(), self._hand.now() + check.span(delay, "delay"), wake, in_thread=False):
-            self._running().stir()
-            await woken
+        await self._running().sleep(check.span(delay, "delay"))
         return result
 
     def block(self, seconds: check.Duration) -> None:
@@ -170,7 +162,7 @@ class ManualClock:
         refuse_on_loop("clock.block()", "await clock.sleep(...)")
         woken = threading.Event()
         with self._hand.asleep(
-            _run_here(), self._hand.now() + check.span(seconds, "seconds"), woken.set, in_thread=True
+            run_here(), self._hand.now() + check.span(seconds, "seconds"), woken.set, in_thread=True
         ):
             self._running().stir()
             woken.wait()
@@ -250,13 +242,6 @@ class ManualClock:
 
     def __repr__(self) -> str:
         return f"<ManualClock {self.now.isoformat()}>"
-
-
-def _run_here() -> str | None:
-    try:
-        return current_run().run_id
-    except NotFound:
-        return None
 
 
 def _name(task: Task[..., Any] | str | None) -> str | None:

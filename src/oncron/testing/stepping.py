@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from oncron import _defaults as limits
 from oncron._clock import sleep_us
-from oncron._context import in_run
+from oncron._context import current_run, in_run
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Settings
 from oncron._engine.stepped import SteppedReplica, StillClock
@@ -58,11 +58,25 @@ class SteppedEngine(Engine):
         self._turn = asyncio.Lock()
         self.default_loop: asyncio.AbstractEventLoop | None = None
         """Where async tasks run for callers that have no lasting loop of their own."""
+        self._tasks_on: asyncio.AbstractEventLoop | None = None
 
     def walk(self, duration: int, *, at_once: bool = False) -> concurrent.futures.Future[list[str]]:
         """Move the hand so far, executing all that becomes due, at its instant, and at the end if `at_once`. The ids
         of the runs that began or ended, in that order. Raises Stopped, TimeoutError."""
         return self._submit(self._walk(duration, self.tasks_loop(), at_once=at_once))
+
+    async def sleep(self, duration: int) -> None:
+        """Until the hand has moved so far."""
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(lambda: woken.done() or woken.set_result(None))
+
+        in_thread = in_run() and loop not in (self.default_loop, self._tasks_on)
+        with self._hand.asleep(run_here(), self._hand.now() + duration, wake, in_thread=in_thread):
+            self.stir()
+            await woken
 
     def stir(self) -> None:
         """A task fell asleep."""
@@ -122,6 +136,7 @@ class SteppedEngine(Engine):
         """Everything that is due is done. When something is due next, a sleeper's time included."""
         replica = self._stepped()
         if loop is not None:
+            self._tasks_on = loop
             replica.run_tasks_on(loop)
         due = await replica.settle(self._hand.is_asleep, self._patience)
         return min((at for at in (due, self._hand.next_wake()) if at is not None), default=None)
@@ -154,6 +169,11 @@ class SteppedEngine(Engine):
         rows = {row.id: row for row in await self._store.get_runs([result.run.id for result in written])}
         now = [replace_record(result, run=rows.get(result.run.id, result.run)) for result in written]
         return now if isinstance(answer, list) else now[0]
+
+
+def run_here() -> str | None:
+    """The run whose task calls."""
+    return current_run().run_id if in_run() else None
 
 
 def _enqueued(answer: object) -> list[EnqueueResult]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from oncron import GiveUp, Oncron, RetryIn, RunContext, backoff, cron, daily, every, once
+from oncron import GiveUp, Oncron, RetryIn, RunContext, backoff, cron, daily, every, limits, once
 from oncron.errors import AlreadyRunning, DefinitionError, InvalidOption, Stopped
 from oncron.testing import ManualClock
 
@@ -284,6 +284,28 @@ def test_two_runs_that_sleep_at_once_share_the_time(app: Oncron, clock: ManualCl
     both.enqueue_sync()
     app.sync(clock.advance(20))
     assert [run.result for run in clock.runs] == [["a", "b"], ["a", "b"]]
+
+
+def test_a_limiter_waits_by_this_clock_in_async_and_in_sync_tasks(app: Oncron, clock: ManualClock) -> None:
+    slow = app.limiter("slow", limits.window(1, per=60), policy="wait")
+    ran: list[tuple[str, int]] = []
+
+    @app.task
+    async def on_loop() -> None:
+        async with slow:
+            ran.append(("loop", round((clock.now - MARCH).total_seconds())))
+
+    @app.task
+    def in_thread() -> None:
+        with slow:
+            ran.append(("thread", round((clock.now - MARCH).total_seconds())))
+
+    for task in (on_loop, in_thread, on_loop):
+        task.enqueue_sync()
+    app.sync(clock.advance(timedelta(minutes=5)))
+
+    assert sorted(at for _, at in ran) == [0, 60, 120]
+    assert {run.state for run in clock.runs} == {"succeeded"}
 
 
 # --- async tests ------------------------------------------------------------------------
