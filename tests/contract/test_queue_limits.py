@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from oncron._model import ClaimSpec, OutcomeKind, RunFilter, RunState, new_id
@@ -153,6 +155,25 @@ async def test_a_limit_of_none_at_all_gives_nothing(store: ReadableStore) -> Non
 
     assert (await claim(store, now=at(1), queue_limits=(("narrow", 0),))).runs == ()
     assert (await claim(store, now=at(1), fleet_limit=0)).runs == ()
+
+
+@pytest.mark.parametrize("wants", [ONE_AT_A_TIME, {"fleet_limit": 1}, {"fleet_limit": 1, **ONE_AT_A_TIME}])
+@pytest.mark.parametrize("tasks", [("a",), ("a", "b")])
+async def test_a_limit_below_what_is_held_gives_nothing_until_enough_have_ended(
+    store: ReadableStore, wants: dict[str, Any], tasks: tuple[str, ...]
+) -> None:
+    """A new release has lowered it."""
+    for n in range(6):
+        await enqueue(store, tasks[n % len(tasks)], now=at(0), queue="narrow")
+    held = (await claim(store, "w1", now=at(1), tasks=tasks, limit=3)).runs
+
+    answer = await claim(store, "w2", now=at(1), tasks=tasks, **wants)
+    assert (answer.runs, answer.next_due_at) == ((), None)
+    await declared(store, "s", task="a", queue="narrow")
+    assert (await fired(store, at(2), name="s", claim=spec("w2", tasks=tasks, **wants))).leases == ()
+    await store.finish([outcome(run) for run in held], now=at(2))
+
+    assert len((await claim(store, "w2", now=at(2), tasks=tasks, **wants)).runs) == 1
 
 
 # --- the fleet ------------------------------------------------------------------------------

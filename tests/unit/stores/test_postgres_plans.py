@@ -15,7 +15,17 @@ import psycopg
 import pytest
 
 from oncron._clock import SECOND
-from oncron._model import NewRun, Outcome, OutcomeKind, RunFilter, WorkerRecord, new_run_id
+from oncron._model import (
+    LimitKind,
+    LimitRule,
+    NewRun,
+    Outcome,
+    OutcomeKind,
+    RunFilter,
+    Take,
+    WorkerRecord,
+    new_run_id,
+)
 from oncron.stores.postgres import _steps, _wire
 from tests.servers import PostgresServer
 from tests.unit.stores.postgres_kit import opened, plan, spec
@@ -35,12 +45,12 @@ from generate_series(1, {ROWS}) n;
 insert into cursors (name, status, revision, cursor, next_at)
 select 's' || n, 'active', 1, {DAY}, {DAY} + n from generate_series(1, {ROWS}) n;
 insert into runs (id, task, state, queue, priority, due_at, created_at, ended_at, retries, retry_delay, worker, token,
-    schedule)
+    schedule, batch)
 select gen_random_uuid(), 'task' || n / 2 % 10, s.state, case when n % 7 = 0 then 'mail' else 'default' end, n / 20 % 2,
     {DAY} + case when n % 3 = 0 then 4000000000000000 else n end, {DAY} + n,
     case when s.state = 'succeeded' then {DAY} + n end, 3, 1000000,
     case when s.state = 'running' then 'w' || n / 100 % 100 end, case when s.state = 'running' then 7 else 0 end,
-    case when n % 4 = 0 then 's' || n end
+    case when n % 4 = 0 then 's' || n end, case when n % 10 = 3 then 'b' || n / 10 % 100 end
 from generate_series(1, {ROWS}) n
 cross join lateral (
     select case when n % 100 = 0 then 'running' when n % 2 = 0 then 'pending' else 'succeeded' end
@@ -48,6 +58,16 @@ cross join lateral (
 insert into workers (id, lease_until, record) select 'w' || n, 4000000000000000, '{{}}' from generate_series(0, 99) n;
 insert into gaps (schedule, first, last, count, reason, created_at)
 select 's' || n, 1, 2, 1, 'overlap', {DAY} + n from generate_series(1, {ROWS}) n;
+insert into queues (name, paused) select 'q' || n, true from generate_series(1, 100) n;
+insert into locks (name, last_token) select 'l' || n, {DAY} from generate_series(1, {ROWS}) n;
+insert into holders (name, token, owner, since, lease_until)
+select 'l' || n, {DAY}, 'o', 0, 4000000000000000 from generate_series(1, {ROWS}) n;
+insert into limiters (name, kind, amount, per) select 'm' || n, 'sliding', 100, 1000 from generate_series(1, 1000) n;
+insert into takes (limiter, nonce, at, cost, until, empty_at)
+select 'm' || n % 1000, n, {DAY} + n, 1, 4000000000000000, 0 from generate_series(1, {ROWS}) n;
+insert into batches (id, data, created_at, closed, completed_at, succeeded_at)
+select 'b' || n, 'null', n, true, {DAY} + n, case when n % 1000 > 0 then {DAY} + n end
+from generate_series(0, {ROWS}) n;
 """
 
 NOW = DAY + ROWS + 60 * SECOND
@@ -106,9 +126,20 @@ def _outcomes() -> bytes:
     return _wire.encode([Outcome(run_id=new_run_id(), token=5, kind=OutcomeKind.SUCCEEDED) for _ in range(BATCH)])
 
 
-def _new_runs(key: str | None = None) -> bytes:
-    runs = [NewRun(id=new_run_id(), task="task1", unique=key and f"{key}{n}") for n in range(BATCH)]
+def _new_runs(key: str | None = None, batch: str | None = None) -> bytes:
+    runs = [NewRun(id=new_run_id(), task="task1", unique=key and f"{key}{n}", batch=batch) for n in range(BATCH)]
     return _wire.encode(runs)
+
+
+def _into(batch: str) -> bytes:
+    return _wire.encode({"schedules": [], "batches": {batch: []}})
+
+
+RULE = LimitRule(kind=LimitKind.SLIDING, amount=100, per=SECOND)
+
+
+def _take() -> bytes:
+    return _wire.encode(Take(limiter="m7", nonce=new_run_id(), rule=RULE))
 
 
 def _claim(**options: Any) -> bytes:
@@ -131,7 +162,22 @@ CALLS: dict[str, tuple[str, Any]] = {
     "reap": ("reap", lambda: (BATCH, 4000000000000001)),
     "prune": ("prune", lambda: (NOW, NOW, None, BATCH, NOW)),
     "prune nothing": ("prune", lambda: (0, 0, None, BATCH, NOW)),
+    "prune many failed": ("prune", lambda: (0, 0, 10, BATCH, NOW)),
+    "prune nothing of batches": ("prune", lambda: (0, 1, None, BATCH, NOW)),
     "cancel": ("cancel", lambda: (new_run_id(), None, NOW)),
+    "claim from a full queue": ("claim", lambda: (_claim(queue_limits=(("mail", 1),)), NOW)),
+    "claim of a full fleet": ("claim", lambda: (_claim(fleet_limit=1), NOW)),
+    "enqueue into a batch": ("enqueue", lambda: (_new_runs(batch="b1000"), _into("b1000"), NOW)),
+    "settle": ("settle_batches", lambda: (b'["b7"]', "", 10, NOW)),
+    "settle what is open": ("settle_batches", lambda: (None, "", 10, NOW)),
+    "list batches": ("list_batches", lambda: (False, None, 10)),
+    "list by batch": ("list_runs", lambda: (_wire.encode(RunFilter(batch="b7")),)),
+    "list schedules": ("list_schedules", lambda: (None, None, "s5", 10)),
+    "acquire": ("acquire", lambda: ("l77", "me", SECOND, 1, NOW)),
+    "extend": ("extend", lambda: ("l77", DAY, SECOND, NOW)),
+    "release": ("release", lambda: ("l77", DAY)),
+    "take": ("take", lambda: (_take(), NOW)),
+    "taken": ("taken", lambda: ("m7", _wire.encode(RULE), NOW)),
     "list": ("list_runs", lambda: (_wire.encode(RunFilter(state="succeeded")),)),
 }  # fmt: skip
 
@@ -140,13 +186,21 @@ MOST = {
     "claim": 14_000,
     "claim from one queue": 12_000,
     "claim with a full task": 16_000,
+    "claim from a full queue": 16_000,
+    "claim of a full fleet": 16_000,
     "finish": 1_500,
     "enqueue": 2_000,
     "enqueue with keys": 3_500,
+    "enqueue into a batch": 2_000,
+    "settle": 200,
+    "list batches": 150,
+    "list by batch": 200,
+    "take": 350,
+    "taken": 350,
     "poll": 6_000,
     "poll for a task that has none": 6_000,
     "reap": 7_000,
-    "prune": 1_200,
+    "prune": 3_000,
     "list": 1_000,
 }
 """Half as much again as was measured: a hundred rows and the forty lanes they are drawn from, or the

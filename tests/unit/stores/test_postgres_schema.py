@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
+import psycopg
 import pytest
 
+from oncron._model import NewRun, QueueRecord, RunFilter
 from oncron.errors import SchemaOutdated, SchemaTooNew, StoreUnsafe
-from oncron.stores.postgres import PostgresStore, _schema
+from oncron.stores.postgres import PostgresStore, _schema, _wire
 from tests.servers import PostgresServer
-from tests.unit.stores.postgres_kit import asked, declared, opened
+from tests.unit.stores.postgres_kit import asked, declared, new, opened, plan, spec
 
 
 async def test_eight_replicas_may_migrate_at_once(postgres_url: str, postgres_errors: Callable[[], list[str]]) -> None:
@@ -146,3 +150,73 @@ async def test_nothing_of_the_store_is_left_outside_of_its_schema(postgres_url: 
     before = await asked(postgres_url, everything)
     async with opened(postgres_url):
         assert await asked(postgres_url, everything) == before
+
+
+async def test_what_the_release_before_batches_wrote_goes_on_after_the_migration(postgres_url: str) -> None:
+    """As it left its tables, and the functions whose answers have other columns now."""
+    older = PostgresStore(postgres_url)
+    older._schema._migrations = older._schema._migrations[:2]
+    older._schema._functions = [
+        "create function changes_of(p_changes jsonb) returns table (place bigint) language sql as 'select 1::bigint'",
+        "create function new_runs(p_runs jsonb) returns table (place bigint) language sql as 'select 1::bigint'",
+    ]
+    await older.migrate()
+    await asked(
+        postgres_url,
+        "set search_path = oncron",
+        "insert into schedules (name, definition, task, args, queue, priority, retries, retry_delay, overlap,"
+        ' created_at, changed_at) values (\'a\', \'{"name": "a", "trigger": "every 1s", "task": "send"}\', \'send\','
+        " '{}', 'default', 0, 3, 1, 'skip', 0, 0)",
+        "insert into cursors (name, status, revision, cursor, next_at) values ('a', 'active', 1, 5, 6)",
+        "insert into runs (id, task, due_at, created_at, retries, retry_delay)"
+        " values ('01a22f40-7f77-70ed-9ae7-5e6c22f33989', 'send', 1, 1, 3, 1)",
+    )
+    async with opened(postgres_url) as store:
+        [row] = await store.schedules()
+        assert (row.cursor, row.definition.guard) == (5, None)
+        fired = await store.fire([plan("a", 5)], spec(), fire_id="f")
+        assert [run.guard for run in fired.leases] == [None]
+        [run] = (await store.claim(spec())).runs
+        assert (run.id[:8], run.batch) == ("01a22f40", None)
+        assert await store.queues() == [QueueRecord(name="default", running=2)]
+
+
+async def test_a_release_before_batches_works_on_beside_this_one(postgres_url: str) -> None:
+    """It calls these functions with what it knew."""
+    claim = {
+        key: value for key, value in msgspec.to_builtins(spec()).items() if key not in ("queue_limits", "fleet_limit")
+    }
+    async with opened(postgres_url) as store:
+        await declared(store, "a")
+        run, next_run = new(), new(task="next")
+        said = [
+            ("list_schedules", ["null"]),
+            ("list_schedules", ['["a"]']),
+            ("enqueue", [_older(run), "[]", None]),
+            ("claim", [_wire.encode(claim).decode(), None]),
+        ]
+        answers = [await _called(postgres_url, function, arguments) for function, arguments in said]
+        assert [[row["name"] for row in answer] for answer in answers[:2]] == [["a"], ["a"]]
+        [held] = answers[3]["runs"]
+        assert held["id"] == run.id
+
+        outcome = {"run_id": run.id, "token": held["token"], "kind": "succeeded", "result": None}
+        more = f'{{"{run.id}": {_older(next_run)}}}'
+        await _called(postgres_url, "finish", [_wire.encode([outcome]).decode(), more, None])
+
+        assert [each.id for each in await store.runs(RunFilter(task="next"))] == [next_run.id]
+        assert await _called(postgres_url, "prune", [2**60, 2**60, 10]) == 1
+
+
+def _older(run: NewRun) -> str:
+    known = {key: value for key, value in msgspec.to_builtins(run).items() if key not in ("guard", "batch")}
+    return _wire.encode([known]).decode()
+
+
+async def _called(url: str, function: str, arguments: list[Any]) -> Any:
+    places = ", ".join(["%s"] * len(arguments))
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        cursor = psycopg.AsyncClientCursor(connection)
+        await cursor.execute(f"select oncron.{function}({places})".encode(), arguments)
+        [(answer,)] = await cursor.fetchall()
+        return answer

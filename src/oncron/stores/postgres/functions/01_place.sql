@@ -16,7 +16,7 @@ $$;
 create or replace view schedule_rows as
 select c.name, s.definition::json as definition, c.status, c.revision, c.cursor, c.next_at, c.last_token,
        c.created_count, s.created_at, s.changed_at, s.note, s.previous
-from cursors c join schedules s on s.name = c.name;
+from cursors c join schedules s on s.name = any(array[c.name]);
 
 -- Locks schedules in the one order that everybody keeps: by name. Returns those that exist.
 create or replace function lock_schedules(p_names text[]) returns text[]

@@ -69,7 +69,7 @@ begin
         v_shares := lane_shares_by_queue(p_tasks, p_queues, p_priorities, p_order, p_room, p_limit, p_now);
     else
         v_shares := lane_shares(p_tasks, p_queues, p_priorities, p_order, coalesce(p_room->'tasks', '{}'),
-            least(p_limit, (p_room->>'fleet')::bigint), p_now);
+            greatest(0, least(p_limit, (p_room->>'fleet')::bigint)), p_now);
     end if;
     for i in 1 .. cardinality(p_tasks) loop
         continue when v_shares[i] <= 0;

@@ -64,8 +64,7 @@ begin
     select coalesce(array_agg(id), '{}'), coalesce(array_agg(id) filter (where kind <> asked), '{}'),
         coalesce(array_agg(id) filter (where serial and not again), '{}'),
         coalesce(array_agg(distinct schedule) filter (where serial and not again), '{}'),
-        case when p_enqueue is not null
-            then jsonb_object_agg(id || ' ' || token, kind = 'succeeded') filter (where not again) end
+        jsonb_object_agg(id || ' ' || token, kind = 'succeeded') filter (where p_enqueue is not null and not again)
     into v_done, v_surprising, v_freeing, v_places, v_ended
     from done;
 

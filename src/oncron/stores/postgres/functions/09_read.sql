@@ -4,21 +4,22 @@
 create or replace function list_schedules(p_names jsonb, p_tag text, p_after text, p_limit bigint)
 returns json language plpgsql stable
 set search_path from current
-set plan_cache_mode = force_custom_plan set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
     v_names text[];
+    v_page text[];
 begin
     if jsonb_typeof(p_names) = 'array' then
         v_names := array(select jsonb_array_elements_text(p_names));
     end if;
-    return (
-        select coalesce(json_agg(to_json(p) order by p.name), '[]') from (
-            select s.* from schedule_rows s
-            where (v_names is null or s.name = any(v_names)) and (p_after is null or s.name > p_after)
-                and (p_tag is null or s.definition::jsonb->'tags' ? p_tag)
-            order by s.name limit p_limit
-        ) p);
+    v_page := array(
+        select s.name from schedules s
+        where s.name > coalesce(p_after, '') and (v_names is null or s.name = any(v_names))
+            and (p_tag is null or s.definition::jsonb->'tags' ? p_tag)
+        order by s.name limit p_limit);
+    return (select coalesce(json_agg(to_json(s) order by s.name), '[]') from schedule_rows s where s.name = any(v_page));
 end $$;
 
 -- As an older release calls it.

@@ -95,8 +95,8 @@ end $$;
 -- Whether p_claim has any limit but its own. An older release's has no limits of queues or of the fleet.
 create or replace function is_limited(p_claim jsonb) returns boolean
 language sql immutable as $$
-    select p_claim->'max_running' <> '[]' or coalesce(p_claim->'queue_limits' <> '[]', false)
-        or p_claim->>'fleet_limit' is not null
+    select jsonb_array_length(p_claim->'max_running') > 0 or p_claim->>'fleet_limit' is not null
+        or coalesce(jsonb_array_length(p_claim->'queue_limits'), 0) > 0
 $$;
 
 create or replace function lock_limits(p_tasks text[], p_queues text[], p_fleet boolean) returns void

@@ -106,7 +106,7 @@ begin
         select k.name from locks k
         where k.last_token < v_before
             and not exists (select from holders h where h.name = k.name and h.lease_until >= v_before)
-        limit p_limit for update skip locked);
+        order by k.last_token limit p_limit for update skip locked);
     if cardinality(v_names) = 0 then
         return;
     end if;

@@ -34,6 +34,8 @@ begin
         if v.empty_at <> v_empty_at then
             update limiters set empty_at = v.empty_at where name = v_name;
         end if;
+    elsif v_empty_at <= v_now and not exists (select from takes where limiter = v_name) then
+        delete from limiters where name = v_name;  -- more than it ever grants: nothing to remember
     end if;
     return json_build_object('granted', v.granted, 'now', v_now, 'used', v.used, 'retry_in', v.retry_in);
 end $$;
@@ -143,21 +145,25 @@ language sql immutable as $$
     select case when p_per % p_amount = 0 then 0 else least(p_amount, poured(p_amount, p_per, 1)) - 1 end
 $$;
 
--- Takes that need not be remembered any more, and limiters that say nothing without them; at most p_limit.
+-- Takes that need not be remembered any more, and limiters that say nothing without them; at most p_limit of each.
 create or replace function forget_takes(p_limit bigint, p_now bigint) returns void
 language plpgsql volatile as $$
 declare
-    v_name text;
+    v_names text[];
 begin
-    for v_name in
-        select l.name from limiters l
-        where l.empty_at <= p_now and not exists (select from takes t where t.limiter = l.name and t.until > p_now)
-            or exists (select from takes t where t.limiter = l.name and t.until <= p_now)
-        order by l.name limit p_limit for update skip locked
-    loop
-        delete from takes where (limiter, nonce) in (
-            select t.limiter, t.nonce from takes t where t.limiter = v_name and t.until <= p_now limit p_limit);
-        delete from limiters l
-        where l.name = v_name and l.empty_at <= p_now and not exists (select from takes t where t.limiter = v_name);
-    end loop;
+    v_names := array(
+        select distinct o.limiter from (
+            select t.limiter from takes t where t.until <= p_now order by t.until limit p_limit
+        ) o);
+    -- A bucket may be emptied long after its takes are forgotten.
+    v_names := v_names || array(
+        select l.name from limiters l where l.empty_at > 0 and l.empty_at <= p_now order by l.empty_at limit p_limit);
+    if cardinality(v_names) = 0 then
+        return;
+    end if;
+    -- Whoever takes holds the limiter's row: those are passed over.
+    v_names := array(select l.name from limiters l where l.name = any(v_names) order by l.name for update skip locked);
+    delete from takes t where t.limiter = any(v_names) and t.until <= p_now;
+    delete from limiters l
+    where l.name = any(v_names) and l.empty_at <= p_now and not exists (select from takes t where t.limiter = l.name);
 end $$;

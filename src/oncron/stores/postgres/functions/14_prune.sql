@@ -5,7 +5,8 @@ create or replace function prune(
     p_ended_before bigint, p_failed_before bigint, p_keep_failed bigint, p_limit bigint, p_now bigint)
 returns bigint language plpgsql volatile
 set search_path from current
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
     v_now bigint := store_now(p_now);

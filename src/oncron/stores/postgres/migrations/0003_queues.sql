@@ -25,6 +25,7 @@ create table locks (
     name text collate "C" primary key,
     last_token bigint not null default 0
 );
+create index locks_idle on locks (last_token);
 create table holders (
     name text collate "C" not null,
     token bigint not null,
@@ -43,6 +44,7 @@ create table limiters (
     per bigint not null,
     empty_at numeric not null default 0
 ) with (fillfactor = 50);
+create index limiters_idle on limiters (empty_at) where empty_at > 0;
 create table takes (
     limiter text collate "C" not null,
     nonce text collate "C" not null,
@@ -54,6 +56,7 @@ create table takes (
 );
 create index takes_at on takes (limiter, at) include (cost);
 create index takes_until on takes (limiter, until);
+create index takes_old on takes (until);
 
 -- The row is the batch's lock: whoever settles it has it alone, whoever adds to it shares it.
 create table batches (
