@@ -5,6 +5,7 @@ postgres_errors    call it: the ERROR lines the server logged for that database
 postgres_server    the shared server itself (one a run, one a worker under xdist): do not stop it
 own_postgres       a server of the test's own, to stop, kill and restart
 redis_server       the shared Redis, valkey_server the shared Valkey: every test takes a namespace of its own
+own_redis          a Redis, then a Valkey, of the test's own, to stop, kill and restart
 """
 
 from __future__ import annotations
@@ -91,5 +92,12 @@ def redis_server() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[RedisServer]:
     server = start_redis("valkey")
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def own_redis(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    server = start_redis(request.param)
     yield server
     server.close()

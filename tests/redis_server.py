@@ -169,6 +169,13 @@ class RedisServer:
         other.until(lambda: other.info("replication").get("master_link_status") == "up")
         return other
 
+    def follow(self, primary: RedisServer | None) -> None:
+        """From now on a replica of that one, or of nobody: a primary. Works on one that is down as well."""
+        where = ("NO", "ONE") if primary is None else ("127.0.0.1", str(primary.port))
+        self._settings["replicaof"] = " ".join(where).lower()
+        if self._process is not None and self._process.poll() is None:
+            self.command("REPLICAOF", *where)
+
     def info(self, section: str) -> dict[str, Any]:
         return self.command("INFO", section)
 
