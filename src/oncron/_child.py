@@ -100,8 +100,8 @@ class _Found:
         """A task must not run without what is around it in the replica. Raises InvalidTask."""
         if len(self.managers) != count:
             raise InvalidTask(
-                f"task {task!r}: {count} context managers are around it in the replica, and {len(self.managers)} in "
-                "its worker process; call app.use() and @app.task where the module is imported, so that the name leads "
+                f"task {task!r}: context managers around it: {count} in the replica, {len(self.managers)} in its "
+                "worker process; call app.use() and @app.task where the module is imported, so that the name leads "
                 "to the task and not to the plain function"
             )
 

@@ -289,6 +289,20 @@ class Walk(Generic[T]):
         return f"<Walk{name} of task {self._execution.run.task!r}, {self.items} items done>"
 
 
+def walked(checkpoint: str | None) -> str | None:
+    """In words, how far the walks of a run are that left this checkpoint; None if it has none."""
+    found: Any = None if checkpoint is None else loads(checkpoint)
+    if not isinstance(found, dict) or _WALKS not in found:
+        return None
+    states = msgspec.json.decode(dumps(cast("dict[str, Any]", found)[_WALKS]), type=dict[str, _State])
+    return "; ".join(
+        (f"{name}: " if name else "")
+        + f"{state.items} item{'s' * (state.items != 1)} in {state.goes} go{'es' * (state.goes != 1)}"
+        + (", all of them" if state.done else "")
+        for name, state in states.items()
+    )
+
+
 def _refuse_other_sources(source: Any) -> None:
     if isinstance(source, str | bytes | bytearray) or not (isinstance(source, Sequence) or callable(source)):
         kind = type(cast("object", source))

@@ -12,6 +12,7 @@ from oncron import Run, Schedule
 from oncron._cipher import is_encrypted
 from oncron._model import Definition, Gap, RunFilter, RunRecord, RunState, ScheduleRecord, Status
 from oncron._plan import next_tick
+from oncron._walk import walked
 from oncron.cli import render
 from oncron.cli.target import Target, not_found, takes_target
 from oncron.cli.unclaimable import why_unclaimable
@@ -307,6 +308,7 @@ def _show_run(run: RunRecord, waits: str | None, now: int, as_json: bool) -> Non
         *([("missed", _missed_words(run))] if run.is_catchup or run.missed_count else []),
         ("arguments", _text(run.args)),
         *([("progress", run.progress)] if run.progress else []),
+        *([("walked", words)] if (words := walked(run.checkpoint)) else []),
         *([("checkpoint", _text(run.checkpoint))] if run.checkpoint else []),
         *([("result", _text(run.result))] if run.result is not None else []),
     ]

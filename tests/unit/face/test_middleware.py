@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +16,7 @@ import pytest
 from oncron import Oncron, RunContext, middleware
 from oncron._chain import Kind, layer_of
 from oncron.errors import DefinitionError, InvalidOption, RunFailed, Stopped
+from tests.unit.face import tenants
 
 CallNext = Callable[[], Awaitable[Any]]
 Context = RunContext[Any]
@@ -321,3 +323,18 @@ async def test_a_transaction_that_has_ended_the_run_forbids_another_call(
         run = await job.enqueue()
         await run.wait(10)
     assert calls == ["effect", "task 'job': the run ended with its ctx.transaction(); middleware cannot call it again"]
+
+
+async def test_a_context_manager_is_entered_in_the_process_of_its_task() -> None:
+    try:
+        async with tenants.app:
+            for task in (tenants.who, tenants.who_async):
+                pid, *connected = await (await task.enqueue("ada")).wait(60)
+                assert pid != os.getpid()
+                assert connected == ["ada"]
+            plain = await tenants.app.enqueue("plain", args={"name": "ada"})
+            with pytest.raises(RunFailed, match="context managers around it: 1 in the replica, 0 in its worker process"):
+                await plain.wait(60)
+        assert tenants.connected == []
+    finally:
+        tenants.app._life.at_exit()

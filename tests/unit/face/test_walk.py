@@ -14,6 +14,7 @@ from oncron import Interrupted, RunContext
 from oncron._engine.spec import Execution
 from oncron._lifecycle import judge, with_headway
 from oncron._model import OutcomeKind, RunRecord
+from oncron._walk import walked
 from oncron.errors import DefinitionError, InvalidArguments, InvalidOption
 
 
@@ -145,6 +146,17 @@ def test_every_item_is_done_once_however_the_goes_end(items: list[int], goes: li
         kept = ctx._execution.checkpoint or kept
         assert context(kept).walk(items).items == len(done)
     assert done == items
+
+
+def test_how_far_a_walk_is_is_told_in_words() -> None:
+    ctx = context()
+    assert list(ctx.walk([1], name="users")) == [1]
+    for _ in ctx.walk([1, 2, 3], name="orders"):
+        if ctx._execution.checkpoint and '"items":2' in ctx._execution.checkpoint:
+            break
+    assert walked(ctx._execution.checkpoint) == "users: 1 item in 1 go, all of them; orders: 2 items in 1 go"
+    assert walked('{"page":7}') is None
+    assert walked(None) is None
 
 
 def test_an_interruption_spends_no_attempt_if_it_brings_a_new_checkpoint() -> None:
