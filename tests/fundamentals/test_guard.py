@@ -43,7 +43,7 @@ def kill_holders(url: str) -> None:
         session.execute(KILL)
 
 
-async def test_a_lock_under_gos_number_keeps_the_run_from_executing(postgres_url: str) -> None:
+async def test_G64_a_lock_under_gos_number_keeps_the_run_from_executing(postgres_url: str) -> None:
     app = Oncron(postgres_url)
 
     @app.schedule(NEVER, name=NAME, guard="advisory")
@@ -60,7 +60,7 @@ async def test_a_lock_under_gos_number_keeps_the_run_from_executing(postgres_url
         assert await (await app.fire(NAME)).wait(20) == "done"
 
 
-async def test_another_scheduler_is_kept_out_exactly_while_the_task_executes(postgres_url: str) -> None:
+async def test_G64_another_scheduler_is_kept_out_exactly_while_the_task_executes(postgres_url: str) -> None:
     app, seen = Oncron(postgres_url), []
 
     @app.schedule(NEVER, name=NAME, guard="advisory")

@@ -254,7 +254,7 @@ async def test_G73_an_async_function_is_cancelled_when_the_session_dies(postgres
     assert task.cancelling() == 0
 
 
-async def test_G73_a_function_that_goes_on_after_its_cancellation_has_lost_the_lock_all_the_same(
+async def test_a_function_that_goes_on_after_its_cancellation_has_lost_the_lock_all_the_same(
     postgres_url: str,
 ) -> None:
     async def work() -> None:
