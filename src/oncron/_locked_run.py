@@ -9,25 +9,23 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
-import importlib.util
 import inspect
 import logging
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import Any, Protocol, cast, overload
 
 from oncron._arguments import is_async
 from oncron._lock_key import known_key
 from oncron._task import refuse_on_loop
 from oncron.errors import DefinitionError, InvalidOption, LeaseLost
-
-if TYPE_CHECKING:
-    from oncron.stores.postgres._advisory import Advisory
+from oncron.stores import open as stores
+from oncron.stores.open import advisory_lock
 
 log = logging.getLogger("oncron.lock")
 
-Locked = Callable[[], "AbstractAsyncContextManager[Advisory | None]"]
+Locked = Callable[[], AbstractAsyncContextManager[stores.HeldLock | None]]
 
 
 class HeldLock:
@@ -91,29 +89,18 @@ def locked_run(db: Any, name: str, fn: Callable[..., Any]) -> Any:
     if not callable(fn):
         raise InvalidOption(f"locked_run(db, {name!r}, fn): {fn!r} cannot be called; give the function itself")
     key = known_key(name)
-    locked = _locked(db, key)
+    locked = advisory_lock(db, key)
     lock = HeldLock(name, key)
     call = functools.partial(fn, lock) if _takes_lock(fn) else fn
     if is_async(fn) or is_async(inspect.unwrap(fn)):
-        return _run_async(locked, lock, call)
+        return _run_async(locked.hold, lock, call)
     refuse_on_loop("locked_run() of a function that is not async", "await locked_run(db, name, async_function)")
-    from oncron.stores.postgres import _sessions
-
-    if _sessions.needs_loop(db):
+    if locked.needs_loop:
         raise DefinitionError(
             f"locked_run(db, {name!r}, fn): an async pool or engine serves its own event loop; give an async "
             "function, or the database's URL"
         )
-    return _run(locked, lock, call)
-
-
-def _locked(db: Any, key: int) -> Locked:
-    if importlib.util.find_spec("psycopg") is None:
-        raise InvalidOption("locked_run needs the PostgreSQL driver: pip install 'oncron[postgres]'")
-    from oncron.stores.postgres import _advisory, _sessions
-
-    session = _sessions.session_of(db)
-    return lambda: _advisory.locked(session, key)
+    return _run(locked.hold, lock, call)
 
 
 def _takes_lock(fn: Callable[..., Any]) -> bool:
@@ -159,7 +146,7 @@ async def _run_async(locked: Locked, lock: HeldLock, call: Callable[[], Coroutin
     return True
 
 
-async def _until_lost(advisory: Advisory, lock: HeldLock, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+async def _until_lost(advisory: stores.HeldLock, lock: HeldLock, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
     """The function to its end; cancelled when the lock is lost, which is told as LeaseLost."""
     me = cast("asyncio.Task[Any]", asyncio.current_task())
     before, ours = me.cancelling(), False

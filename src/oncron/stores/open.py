@@ -6,9 +6,10 @@ import difflib
 import importlib.util
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from oncron._store import ReadableStore
@@ -45,6 +46,27 @@ class Opener:
         return self.make()
 
 
+class HeldLock(Protocol):
+    """An advisory lock that is held."""
+
+    lost: str | None
+    """How it was lost."""
+
+    def when_lost(self, tell: Callable[[str], None]) -> None:
+        """Call `tell`, on the loop that holds it, with the reason when it is lost."""
+        ...
+
+    def stop_telling(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class AdvisoryLock:
+    hold: Callable[[], AbstractAsyncContextManager[HeldLock | None]]
+    """A block that has the lock, or None if somebody else has it."""
+    needs_loop: bool
+    """Whether it can be held on the loop alone on which its pool or engine was made."""
+
+
 def opener(url: object, *, namespace: str = "oncron", listen_url: str | None = None) -> Opener:
     """How to make the store of a URL. Raises InvalidOption for an unknown scheme, a URL that names no
     place, a namespace that is no name, and a driver that is not installed."""
@@ -73,6 +95,16 @@ def bench_store(clock: Callable[[], int]) -> BenchStore:
     from oncron.stores.memory.bench import BenchStore
 
     return BenchStore(clock=clock)
+
+
+def advisory_lock(db: object, key: int) -> AdvisoryLock:
+    """How to hold PostgreSQL's advisory lock of that key, in the database that `db` leads to: a URL, a psycopg
+    connection or pool, an SQLAlchemy engine. Raises InvalidOption, NotSupported, DefinitionError."""
+    _driver("psycopg", "PostgreSQL", "postgres")
+    from oncron.stores.postgres import _advisory, _sessions
+
+    session = _sessions.session_of(db)
+    return AdvisoryLock(lambda: _advisory.locked(session, key), _sessions.needs_loop(db))
 
 
 def checked_namespace(namespace: Any) -> str:
