@@ -16,6 +16,10 @@ HOT = (
     "run.get", "run.open_of", "run.serial_of", "run.holders", "run.update", "claim.next_queue", "claim.next_priority",
     "claim.due", "claim.next_due", "claim.held", "claim.lease", "schedule.tokens", "schedule.put_token", "worker.lease",
     "worker.holds", "worker.report", "reap.holders", "reap.runs", "poll.next_tick", "run.prune", "gap.prune",
+    "lock.holders", "lock.forget_expired", "lock.last_token", "lock.put_token", "lock.hold", "lock.prolong",
+    "lock.release", "lock.idle", "limiter.get", "limiter.put", "take.get", "take.put", "take.settle", "take.used",
+    "take.frees", "take.forget", "batch.get", "batch.takes_more", "batch.facts", "batch.runs", "batch.children",
+    "batch.unsettled", "batch.prune", "batch.reopen",
 )  # fmt: skip
 SQL = statements("oncron")
 
@@ -48,7 +52,7 @@ def test_a_statement_is_in_use_or_not_there() -> None:
 
 
 def test_each_statement_says_what_it_is_for() -> None:
-    text = Path(_sql.__file__).parent.joinpath("sqlite/queries.sql").read_text()
+    text = "".join(file.read_text() for file in Path(_sql.__file__).parent.glob("sqlite/*.sql"))
 
     headers = re.findall(r"^-- name: (\S+)\n(.*)", text, re.MULTILINE)
     assert [name for name, following in headers if not following.startswith("-- ")] == []

@@ -11,7 +11,7 @@ _LAST = (1 << 63) - 1
 
 
 def take(step: Step, take: Take) -> Taken:
-    step.do("take.forget", now=step.now, limit=_FORGOTTEN_AT_ONCE)
+    step.do("take.forget", limiter=take.limiter, now=step.now, most=_FORGOTTEN_AT_ONCE)
     before, empty_at = _limiter(step, take.limiter)
     granted = step.row("take.get", limiter=take.limiter, nonce=take.nonce)
     if granted is not None and granted[2] > step.now:
@@ -59,7 +59,7 @@ def taken(step: Step, limiter: str, rule: LimitRule) -> Taken:
 
 def forget(step: Step, limit: int) -> None:
     """What need not be remembered any more, and limiters of which nothing counts."""
-    step.do("take.forget", now=step.now, limit=limit)
+    step.do("take.forget_all", now=step.now, most=limit)
     step.do("limiter.forget", now=step.now)
 
 

@@ -112,9 +112,20 @@ select at from (
 ) where gone >= :needed limit 1;
 
 -- name: take.forget
--- Some of what need not be remembered any more.
+-- Some of what a limiter need not remember any more.
 delete from {ns}_takes
-where (limiter, nonce) in (select limiter, nonce from {ns}_takes where until <= :now limit :limit);
+where (limiter, nonce) in (
+    select limiter, nonce from {ns}_takes where limiter = :limiter and until <= :now limit :most
+);
+
+-- name: take.forget_all
+-- The same of every limiter.
+delete from {ns}_takes
+where (limiter, nonce) in (
+    select t.limiter, t.nonce from {ns}_limiters l
+    cross join {ns}_takes t on t.limiter = l.name and t.until <= :now
+    limit :most
+);
 
 -- name: batch.get
 -- One batch's row.

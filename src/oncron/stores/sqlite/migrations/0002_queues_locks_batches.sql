@@ -62,7 +62,7 @@ create table {ns}_takes (
 ) without rowid;
 
 create index {ns}_takes_at on {ns}_takes (limiter, at, cost);
-create index {ns}_takes_until on {ns}_takes (until);
+create index {ns}_takes_until on {ns}_takes (limiter, until);
 
 -- Batches; the callbacks are NewRuns as JSON. What they count is read from the runs.
 create table {ns}_batches (
