@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from oncron._events import Event
     from oncron._lifecycle import GiveUp, Interrupted, RetryIn, Skip
     from oncron._lock_key import job_lock_key
-    from oncron._locked_run import locked_run
+    from oncron._locked_run import HeldLock, locked_run
     from oncron._run import Run
     from oncron._schedule import Schedule
     from oncron._task import Task
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Event",
     "GiveUp",
+    "HeldLock",
     "Interrupted",
     "Oncron",
     "RetryIn",
@@ -44,7 +45,7 @@ _HOMES = {
     "_events": ("Event",),
     "_lifecycle": ("GiveUp", "Interrupted", "RetryIn", "Skip"),
     "_lock_key": ("job_lock_key",),
-    "_locked_run": ("locked_run",),
+    "_locked_run": ("HeldLock", "locked_run"),
     "_run": ("Run",),
     "_schedule": ("Schedule",),
     "_task": ("Task",),

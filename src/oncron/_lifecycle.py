@@ -224,6 +224,8 @@ def said(value: object) -> str:
 
 
 def _short(error: BaseException) -> str:
+    if isinstance(error, Told):
+        return _line(error)
     return _line(f"{type(error).__name__}: {said(error)}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from oncron import Oncron, RunContext, cron, every
+from oncron import Oncron, RunContext, cron, every, job_lock_key, locked_run
 
 app = Oncron("memory://", retires=3)  # wrong: no such option
 Oncron(5)  # wrong: a store is a URL
@@ -75,3 +75,5 @@ def walks(ctx: RunContext) -> None:
 app.use("logging")  # wrong: no middleware
 app.task(walks.fn, name="again", middleware=3)  # wrong: not a list
 Oncron("memory://", encryption=b"key")  # wrong: a mapping of names to keys
+locked_run("postgresql://localhost/shop", "nightly", 5)  # wrong: no function
+job_lock_key(b"nightly")  # wrong: a str

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_type
 from oncron import (
     Event,
     GiveUp,
+    HeldLock,
     Interrupted,
     Oncron,
     RetryIn,
@@ -22,6 +23,8 @@ from oncron import (
     current_run,
     daily,
     every,
+    job_lock_key,
+    locked_run,
     middleware,
     monthly,
     once,
@@ -248,3 +251,18 @@ async def walks(ctx: RunContext) -> int:
 
 
 secret = Oncron("memory://", encryption={"2026": b"k" * 32, "2025": "6b" * 32})
+
+
+def plainly(lock: HeldLock) -> int:
+    lock.check()
+    return 1 if lock.lost else 0
+
+
+async def waiting(lock: HeldLock) -> None:
+    assert_type(lock.lost, bool)
+
+
+async def locked() -> None:
+    assert_type(locked_run("postgresql://localhost/shop", "nightly", plainly), bool)
+    assert_type(await locked_run("postgresql://localhost/shop", "nightly", waiting), bool)
+    assert_type(job_lock_key("nightly"), int)

@@ -16,8 +16,7 @@ import pytest
 import sqlalchemy
 import sqlalchemy.ext.asyncio
 
-from oncron import job_lock_key, locked_run
-from oncron._locked_run import HeldLock
+from oncron import HeldLock, job_lock_key, locked_run
 from oncron.errors import (
     DefinitionError,
     DuplicateName,
