@@ -39,8 +39,8 @@ def sentry(app: Any, *, monitors: bool = True, retries: bool = False) -> None:
 class Reports:
     def __init__(self, app: Oncron, *, monitors: bool, retries: bool) -> None:
         self.app, self._monitors, self._retries = app, monitors, retries
-        self._errors: OrderedDict[str, tuple[BaseException, Any]] = OrderedDict()
-        """What the newest attempts of runs raised, until it is known whether they have failed with it."""
+        self._errors: OrderedDict[tuple[str, int | None], tuple[BaseException, Any]] = OrderedDict()
+        """What attempts raised, by run and attempt, until it is known whether the run has failed with it."""
         self._lock = threading.Lock()
 
     @contextmanager
@@ -52,7 +52,7 @@ class Reports:
                 yield
             except BaseException as error:
                 if is_error(error):
-                    self._keep(ctx.run_id, error, scope)
+                    self._keep((ctx.run_id, ctx.attempt), error, scope)
                 raise
 
     @harmless
@@ -69,14 +69,14 @@ class Reports:
         return scope
 
     @harmless
-    def _keep(self, run_id: str, error: BaseException, scope: Any) -> None:
+    def _keep(self, attempt: tuple[str, int], error: BaseException, scope: Any) -> None:
         import sentry_sdk
 
         if self._retries or scope is None:
             sentry_sdk.capture_exception(error)
             return
         with self._lock:
-            self._errors[run_id] = error, scope
+            self._errors[attempt] = error, scope
             while len(self._errors) > _REMEMBERED:
                 self._errors.popitem(last=False)
 
@@ -90,7 +90,7 @@ class Reports:
         status = _STATUS.get(event.name)
         if status is not None or event.name in ("run.retried", "run.released", "run.cancelled"):
             with self._lock:
-                raised = self._errors.pop(event.run, None)
+                raised = self._errors.pop((event.run, event.attempt), None)
             if status == "error" and not self._retries:
                 _report(event, raised)
         if status is not None:
