@@ -122,6 +122,7 @@ async def test_where_runs_may_have_been_pruned_it_is_the_latest_instant_that_may
         collector._fresh_until = 0
         return collector.registry.get_sample_value("oncron_last_success_timestamp_seconds", {"schedule": "rare"})
 
+    await watched.app.pause("hourly")
     await watched.clock.advance(timedelta(days=40))
     long_ago = to_us(watched.clock.now) - limits.DAY
     await watched.app._desk.ask(lambda store: store.prune(ended_before=long_ago, failed_before=long_ago))

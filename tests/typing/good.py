@@ -25,13 +25,16 @@ from oncron import (
     every,
     job_lock_key,
     locked_run,
+    metrics,
     middleware,
     monthly,
     once,
+    tracing,
     weekly,
 )
 from oncron.backoff import exponential, fixed, polynomial
 from oncron.errors import RunFailed
+from oncron.testing import ManualClock, fake_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
@@ -266,3 +269,19 @@ async def locked() -> None:
     assert_type(locked_run("postgresql://localhost/shop", "nightly", plainly), bool)
     assert_type(await locked_run("postgresql://localhost/shop", "nightly", waiting), bool)
     assert_type(job_lock_key("nightly"), int)
+
+
+async def tested() -> None:
+    async with ManualClock(app, datetime(2026, 3, 29, tzinfo=UTC), eager=True, patience=5) as clock:
+        assert_type(await clock.advance(timedelta(days=1)), list[Run[Any]])
+        assert_type(await clock.sleep(1, "done"), str)
+        assert_type(clock.fired("nightly"), list[datetime])
+        clock.assert_enqueued(walks, {"n": 1}, times=0)
+    with fake_run(walks, tick=datetime(2026, 3, 29, tzinfo=UTC), attempt=2) as ctx:
+        await walks.fn(ctx)
+        assert_type(ctx.committed, bool)
+
+
+metrics.register(app).close()
+tracing.trace(app)
+tracing.pings(app, {"nightly": "https://hc-ping.com/uuid"}, start=None)
