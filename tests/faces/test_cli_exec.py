@@ -112,6 +112,7 @@ def test_another_exit_code_than_0_is_a_failure_that_keeps_what_was_printed(execu
     wait_until(lambda: [run for run in runs() if run.state == "failed"])
     run = runs()[0]
     assert run.reason is not None
+    assert run.reason.startswith("sh -c 'echo half")
     assert run.reason.endswith("it ended with exit code 3")
     assert run.error is not None
     assert run.error.splitlines()[1:] == ["--- stdout ---", "half", "", "--- stderr ---", "no disk"]
