@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -32,12 +33,20 @@ with app:
 STORE = "sqlite:///dead.db"
 
 
+@pytest.fixture(scope="module")
+def graveyard(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graveyard")
+    (folder / "dead_jobs.py").write_text(JOBS)
+    subprocess.run([sys.executable, "-c", DIE], check=True, cwd=folder, timeout=60, capture_output=True)
+    return folder
+
+
 @pytest.fixture
-def graves(tmp_path, monkeypatch):
+def graves(graveyard, tmp_path, monkeypatch):
     """Three dead runs of one task, then one of another."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "dead_jobs.py").write_text(JOBS)
-    subprocess.run([sys.executable, "-c", DIE], check=True, cwd=tmp_path, timeout=60, capture_output=True)
+    for file in graveyard.glob("dead*"):
+        shutil.copy(file, tmp_path)
     yield tmp_path
     sys.modules.pop("dead_jobs", None)
 
