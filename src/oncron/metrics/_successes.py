@@ -69,14 +69,17 @@ class Successes:
         return max((later - tick for tick, later in itertools.pairwise(ticks)), default=None)
 
     async def update(self, store: Reader, rows: Sequence[ScheduleRecord], now: int) -> None:
-        names = {row.name for row in rows}
-        for table in (self._known, self._bounds, self._looked, self._searched, self._triggers):
-            for name in [name for name in table if name not in names]:
-                del table[name]
+        self._forget_others({row.name for row in rows})
         await self._look_up(store, rows, now)
         unknown = [row for row in rows if row.name not in self._known and self._may_be_searched(row, now)]
         for row in unknown[:_SEARCHES]:
             await self._search(store, row, now)
+
+    def _forget_others(self, names: set[str]) -> None:
+        with self._lock:
+            for table in (self._known, self._bounds, self._looked, self._searched, self._triggers):
+                for name in [name for name in table if name not in names]:
+                    del table[name]
 
     async def _look_up(self, store: Reader, rows: Iterable[ScheduleRecord], now: int) -> None:
         """The runs of the newest ticks that may have succeeded since."""
