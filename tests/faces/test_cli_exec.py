@@ -216,6 +216,18 @@ def test_a_command_is_stopped_when_the_lease_is_in_doubt(execute: Exec, tmp_path
     nobody_else_writes.close()
 
 
+def test_a_command_does_not_go_on_beside_an_exec_that_is_stopped_longer_than_its_lease(
+    execute: Exec, runs: Runs, tmp_path: Path
+) -> None:
+    process = execute("--every", "1s", "--", "sh", "-c", STUBBORN)
+    pid, child = number_in(tmp_path / "pid"), number_in(tmp_path / "child")
+    process.tell(signal.SIGSTOP)
+    wait_until(lambda: not is_alive(pid) and not is_alive(child), within=8)
+    process.tell(signal.SIGCONT)
+    wait_until(lambda: not runs()[0].state.is_open)
+    assert runs()[0].state in ("failed", "lost")
+
+
 def test_a_killed_exec_leaves_no_command_behind(execute: Exec, tmp_path: Path) -> None:
     process = execute("--every", "1s", "--", "sh", "-c", STUBBORN)
     pid, child = number_in(tmp_path / "pid"), number_in(tmp_path / "child")

@@ -1,10 +1,11 @@
 """Stands between `oncron exec` and the command that it runs, so that the command does not outlive it.
 
-Run as a script, by the standard library alone: `python _warden.py DESCRIPTOR COMMAND...`. Over the descriptor, one end
-of a socket pair, it is sent signals (a byte is a number, for the whole process group of the command) and tells at last
-how the command ended (`exit 3`, `signal 9`, `failed TEXT`, and a newline). When the other end is closed, oncron is
-gone, however that came: the group is terminated, and killed soon after. If the warden itself is killed, Linux kills the
-command with it; what the command has started goes on then, as it does elsewhere.
+Run as a script, by the standard library alone: `python _warden.py DESCRIPTOR SILENCE COMMAND...`. Over the descriptor,
+one end of a socket pair, it is sent signals (a byte is a number, for the whole process group of the command; 0 says
+that all is well) and tells at last how the command ended (`exit 3`, `signal 9`, `failed TEXT`, and a newline). When the
+other end is closed, or silent for SILENCE seconds, oncron is gone, or stopped and about to lose its lease: the group is
+terminated, and killed soon after. If the warden itself is killed, Linux kills the command with it; what the command has
+started goes on then, as it does elsewhere.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ import select
 import signal
 import sys
 
-GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL for what nobody is left to ask for: less than the lease has to go."""
+_GRACE, _SHARE = 2.0, 6
+"""Seconds from SIGTERM to SIGKILL where oncron is gone, or a sixth of the silence: less than its lease has to go."""
 _LOOK_EVERY_MS = 50
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 _DEFAULTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 _FATAL = (signal.SIGTERM, signal.SIGKILL)
 
 
-def main(descriptor: int, command: list[str]) -> None:
+def main(descriptor: int, silence: float, command: list[str]) -> None:
     os.set_inheritable(descriptor, False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # what is meant for the command comes over the line
@@ -34,7 +35,7 @@ def main(descriptor: int, command: list[str]) -> None:
         signal.signal(number, _heard)
     _prctl(_SET_CHILD_SUBREAPER, 1)  # orphans of the command are reaped here, or their group would never seem gone
     pid, failure = _start(command)
-    ended = _watch(descriptor, wake, pid)
+    ended = _watch(descriptor, wake, pid, silence)
     with contextlib.suppress(OSError):
         os.write(descriptor, f"{f'failed {failure}' if failure else ended}\n".encode())
 
@@ -70,24 +71,31 @@ def _start(command: list[str]) -> tuple[int, str]:
     return pid, failure
 
 
-def _watch(descriptor: int, wake: int, pid: int) -> str:
+def _watch(descriptor: int, wake: int, pid: int, silence: float) -> str:
     """Until the command has ended, and with it, if it was told to, all that it has started."""
+    grace = min(_GRACE, silence / _SHARE)
+    signal.setitimer(signal.ITIMER_REAL, silence)
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     poll.register(wake, select.POLLIN)
-    ended, told = "", False
+    ended, told, abandoned = "", False, False
     while not ended or (told and _lives(pid)):
         for readable, _ in poll.poll(_LOOK_EVERY_MS if told else None):
+            was_abandoned = abandoned
             if readable == wake:
-                if signal.SIGALRM in os.read(wake, 4096):
-                    _kill(pid, signal.SIGKILL)
-                continue
-            numbers = _read(descriptor)
-            if not numbers:
-                poll.unregister(descriptor)
-                signal.setitimer(signal.ITIMER_REAL, GRACE)
-                numbers = bytes([signal.SIGTERM])
-            for number in numbers:
+                if signal.SIGALRM not in os.read(wake, 4096):
+                    continue
+                numbers = bytes([signal.SIGKILL if abandoned else signal.SIGTERM])
+                abandoned = True
+            else:
+                numbers = _read(descriptor)
+                if not numbers:
+                    poll.unregister(descriptor)
+                    numbers = b"" if abandoned else bytes([signal.SIGTERM])
+                    abandoned = True
+            if not was_abandoned:
+                signal.setitimer(signal.ITIMER_REAL, grace if abandoned else silence)
+            for number in filter(None, numbers):
                 told = told or number in _FATAL
                 _kill(pid, number)
         ended = _reaped(pid) or ended
@@ -142,4 +150,4 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])

@@ -27,7 +27,7 @@ _LET_GO_WITHIN, _HURRIED = SECOND, SECOND // 2
 """Between SIGTERM and SIGKILL when the lease is lost: others may start soon. And when oncron leaves at once."""
 _DRAIN_WITHIN_S = 0.5
 """Seconds to wait for the rest of the output: what the command left running may hold the pipes open for ever."""
-_LOOK_EVERY_S = 0.25
+_LOOK_EVERY = SECOND // 4
 _WARDEN = str(Path(__file__).with_name("_warden.py"))
 _FORWARDED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -55,8 +55,10 @@ class Commands:
     """Runs commands, and hands signals on to those that run. `stop_within` and `kill_after` in microseconds: when
     oncron stops, a command may go on until so long before the end, is terminated then, and killed at last."""
 
-    def __init__(self, *, stop_within: int, kill_after: int = KILL_AFTER) -> None:
+    def __init__(self, *, stop_within: int, lease_for: int, kill_after: int = KILL_AFTER) -> None:
         self._stop_within, self._kill_after = stop_within, min(kill_after, stop_within)
+        # A heartbeat is at most a third of a lease old: whatever is stopped with it is over before the lease is.
+        self._silence = lease_for / 2 / SECOND
         self._running: set[_Running] = set()
 
     @asynccontextmanager
@@ -78,7 +80,7 @@ class Commands:
 
     async def run(self, command: Command, ctx: RunContext[Any]) -> dict[str, Any]:
         """What is kept of a command that ended with 0. Raises CommandFailed."""
-        async with _started(command, ctx) as running:
+        async with _started(command, ctx, self._silence) as running:
             self._running.add(running)
             try:
                 told = await self._ended(running, ctx)
@@ -94,7 +96,7 @@ class Commands:
     async def _ended(self, running: _Running, ctx: RunContext[Any]) -> bool:
         """Waits for the end. Whether it was told to come to it."""
         told, stopping_since = False, None
-        while not await running.ended(_LOOK_EVERY_S):
+        while not await running.ended(_LOOK_EVERY):
             if not ctx.stopping or told:
                 continue
             stopping_since = boot_us() if stopping_since is None else stopping_since
@@ -160,8 +162,12 @@ class _Running:
     def status(self) -> str:
         return self._status.result()
 
-    async def ended(self, within_s: float) -> bool:
-        await asyncio.wait({self._status}, timeout=within_s)
+    async def ended(self, within: int) -> bool:
+        """Whether it ends within so many microseconds. Says meanwhile that all is well."""
+        until = boot_us() + within
+        while not self._status.done() and (left := until - boot_us()) > 0:
+            self.send(0)
+            await asyncio.wait({self._status}, timeout=min(left, _LOOK_EVERY) / SECOND)
         return self._status.done()
 
     def send(self, number: int) -> None:
@@ -171,7 +177,7 @@ class _Running:
     async def end(self, patience: int) -> None:
         """SIGTERM, and SIGKILL to whatever is left after so many microseconds."""
         self.send(signal.SIGTERM)
-        if not await self.ended(patience / SECOND):
+        if not await self.ended(patience):
             self.send(signal.SIGKILL)
         await self.drained()
 
@@ -205,13 +211,13 @@ def environment(command: Command, ctx: RunContext[Any]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _started(command: Command, ctx: RunContext[Any]) -> AsyncGenerator[_Running]:
+async def _started(command: Command, ctx: RunContext[Any], silence: float) -> AsyncGenerator[_Running]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with ours, theirs, _input(command.stdin) as stdin:
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", _WARDEN, str(theirs.fileno()), *command.argv,
+                sys.executable, "-I", "-S", _WARDEN, str(theirs.fileno()), str(silence), *command.argv,
                 stdin=stdin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 env=environment(command, ctx), cwd=command.folder, pass_fds=[theirs.fileno()], process_group=0,
             )  # fmt: skip

@@ -89,13 +89,16 @@ class Foreground:
         lease_for: str,
     ) -> None:
         stopping, killing = read_duration(stop_within, "--stop-within"), read_duration(kill_after, "--kill-after")
-        self._commands = Commands(stop_within=round(stopping * SECOND), kill_after=round(killing * SECOND))
+        lease = read_duration(lease_for, "--lease-for")
+        self._commands = Commands(
+            stop_within=round(stopping * SECOND), kill_after=round(killing * SECOND), lease_for=round(lease * SECOND)
+        )
         self._app = Oncron(
             store,
             namespace=namespace,
             concurrency=concurrency,
             stop_within=stopping,
-            lease_for=read_duration(lease_for, "--lease-for"),
+            lease_for=lease,
             lifespan=self._commands.forwarding,
         )
         self._target = Target(self._app, name, in_code=True)
