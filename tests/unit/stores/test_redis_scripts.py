@@ -139,7 +139,16 @@ async def test_of_runs_that_ended_and_were_pruned_nothing_is_left(server: RedisS
     await store.prune(ended_before=FAR_AHEAD, failed_before=FAR_AHEAD, now=at(100 * 86_400))
 
     left = {key.split(":", 1)[1] for key in keys_of(server, namespace)}
-    assert left == {"meta", "schedules", "definitions", "statuses", "due", "schedule:serial", "schedule:free"}
+    assert left == {
+        "meta",
+        "schedules",
+        "definitions",
+        "templates",
+        "statuses",
+        "due",
+        "schedule:serial",
+        "schedule:free",
+    }
     await store.drop()
     await store.close()
 

@@ -26,6 +26,7 @@ from oncron._model import (
     GapReason,
     NewRun,
     Outcome,
+    Overlap,
     Poll,
     Pulse,
     Reaped,
@@ -69,6 +70,7 @@ def _change(change: Change) -> dict[str, Any]:
     return {
         "name": change.name,
         "definition": _json(definition),
+        "template": _template(definition),
         "overlap": definition.overlap,
         "limit": definition.limit,
         "origin": definition.origin,
@@ -87,6 +89,18 @@ def _json(definition: Definition) -> str:
     """Without what is None: Lua's null is no nil."""
     fields = msgspec.structs.asdict(definition).items()
     return msgspec.json.encode({name: value for name, value in fields if value is not None}).decode()
+
+
+_PLAIN = RunRecord(id="", task="")
+
+
+def _template(definition: Definition) -> dict[str, Any]:
+    """What the runs of its ticks have of it, without what says nothing."""
+    copied = ("task", "args", "queue", "priority", "timeout", "unique", "guard")
+    fields = {name: getattr(definition, name) for name in copied}
+    fields["serial"] = definition.overlap is not Overlap.ALLOW
+    said = {name: value for name, value in fields.items() if value != getattr(_PLAIN, name)}
+    return {"retries": definition.retries, "retry_delay": definition.retry_delay, **said}
 
 
 def _text(number: int | None) -> str | None:

@@ -26,5 +26,6 @@ if mine or #live ~= #row.holders then
     write_lock(args.name, row)
 end
 return {cmsgpack.pack({
-    now = now, token = mine and mine.token or nil, lease_until = mine and mine.lease_until or first or now, holders = #live,
+    now = now, token = mine and mine.token or nil, holders = #live,
+    lease_until = mine and mine.lease_until or first or now,
 })}

@@ -16,10 +16,12 @@ local function reader(lane, at_once)
             if offset < 0 then
                 return nil
             end
-            page = call('ZRANGEBYSCORE', NS .. 'ready:' .. lane, '-inf', int(now), 'WITHSCORES', 'LIMIT', offset, at_once)
+            page = call('ZRANGEBYSCORE', NS .. 'ready:' .. lane, '-inf', int(now), 'WITHSCORES',
+                'LIMIT', offset, at_once)
             place, offset = 1, #page < 2 * at_once and -1 or offset + at_once
         end
-        return page[place] and {own.place(queue), order_key(tonumber(page[place + 1]), priority), tonumber(page[place + 1]), page[place]}
+        local id, due = page[place], tonumber(page[place + 1] or 0)
+        return id and {own.place(queue), order_key(due, priority), due, id}
     end
     return {
         task = task, queue = queue, peek = peek,

@@ -2,7 +2,7 @@
 --
 -- declare: definitions, pause, resume, dormancy, removal (G3): one compare-and-set a change.
 --
--- args     changes [{name, definition (JSON), overlap, limit, origin, digest, status, note, seen_revision,
+-- args     changes [{name, definition (JSON), template, overlap, limit, origin, digest, status, note, seen_revision,
 --          seen_cursor, cursor (text), next_at, gaps [Gap]}]
 -- returns  {now, odd}: [{place, changed, name}] of all but the new rows that were written, then for each of
 --          them its row (`read_row`; empty if there is none)
@@ -16,7 +16,7 @@ local function repark(row)
         local x, y = rank(a), rank(b)
         return x < y or x == y and line_member(a) < line_member(b)
     end
-    for _, id in ipairs(call('SMEMBERS', NS .. 'open-of:' .. row.name)) do
+    for _, id in ipairs(call('ZINTER', 2, NS .. 'open', NS .. 'runs-of:' .. row.name)) do
         local run = load(id)
         if not run.backfill then
             table.insert(runs, run)
@@ -64,10 +64,12 @@ local function write(row, change)
         record_gap(name, gap, change.seen_cursor)
     end
     call('HSET', NS .. 'definitions', name, change.definition)
+    call('HSET', NS .. 'templates', name, cmsgpack.pack(change.template))
     local next_at = change.status == 'active' and change.next_at or nil
     call('HSET', key, 'status', change.status, 'overlap', change.overlap, 'origin', change.origin,
         'digest', change.digest, 'previous', previous, 'note', change.note, 'created_at', created_at,
-        'changed_at', int(now), 'next_at', next_at and int(next_at) or '', 'limit', change.limit and int(change.limit) or '')
+        'changed_at', int(now), 'next_at', next_at and int(next_at) or '',
+        'limit', change.limit and int(change.limit) or '')
     call('HDEL', key, 'fire_id', 'fired')
     if not row then
         call('HSET', key, 'created_count', '0', 'last_token', '0')

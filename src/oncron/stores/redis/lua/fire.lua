@@ -28,28 +28,28 @@ local function is_outdone(zones)
     return is_before(zones, newest_zones)
 end
 
-local function tick_run(row, definition, tick, parked, catchup)
-    return new_run({
-        id = tick.run_id, task = definition.task, schedule = row.name, tick = tick.tick, args = definition.args,
-        queue = definition.queue, priority = definition.priority, due_at = tick.due_at, created_at = now,
-        retries = definition.retries, retry_delay = definition.retry_delay, timeout = definition.timeout,
-        unique = definition.unique, guard = definition.guard, serial = definition.overlap ~= 'allow',
-        parked = parked, is_catchup = tick.is_catchup or catchup, missed_count = tick.missed_count,
-    })
+-- The template that becomes a run is used up by it.
+local function tick_run(template, row, tick, parked, catchup)
+    local run = template
+    run.id, run.schedule, run.tick, run.due_at, run.created_at = tick.run_id, row.name, tick.tick, tick.due_at, now
+    run.parked = parked or nil
+    run.is_catchup = tick.is_catchup or catchup or nil
+    run.missed_count = tick.missed_count ~= 0 and tick.missed_count or nil
+    return setmetatable(run, RUN)
 end
 
 -- Why the next tick may not become a run: its place, then the limit, then the unique key, then the guard.
-local function refusal(row, definition, verdict, tick)
+local function refusal(row, template, verdict, tick)
     if verdict.in_the_way then
         return 'overlap'
     end
     if is_used_up(row) then
         return 'limit'
     end
-    if definition.unique and call('HEXISTS', NS .. 'unique', definition.unique) == 1 then
+    if template.unique and call('HEXISTS', NS .. 'unique', template.unique) == 1 then
         return 'unique'
     end
-    if not takes_slot(definition, tick.tick) then
+    if template.guard and not takes_slot(template.guard, row.name, tick.tick) then
         return 'guard'
     end
     return nil
@@ -68,19 +68,20 @@ end
 
 -- The plan's ticks become runs or are refused, oldest first; several are a catch-up.
 local function place_ticks(row, plan)
-    local definition = cjson.decode(call('HGET', NS .. 'definitions', row.name))
+    local raw = call('HGET', NS .. 'templates', row.name)
     local catchup = #plan.ticks > 1
     local result, refused = {created = 0, skipped = 0, superseded = {}, cancelled = {}}, {}
     for _, tick in ipairs(plan.ticks) do
         if not exists(tick.run_id) then  -- the second belt of G1: this tick's run is on record
             local verdict = admit(row, row.overlap, catchup)
-            local reason = refusal(row, definition, verdict, tick)
+            local template = cmsgpack.unpack(raw)
+            local reason = refusal(row, template, verdict, tick)
             if reason then
                 result.skipped, result.reason = result.skipped + 1, reason
                 note_refused(refused, tick.tick, reason)
             else
                 make_room(row, verdict)
-                local run = tick_run(row, definition, tick, verdict.parked, catchup)
+                local run = tick_run(template, row, tick, verdict.parked, catchup)
                 save(run)
                 table.insert(created, run)
                 refused.is_broken = true
@@ -111,9 +112,9 @@ end
 -- The last that is written of a plan: from here on its ticks are settled.
 local function move_cursor(row, plan, fired)
     local next_at = not is_used_up(row) and plan.next_at or nil
-    row.cursor, row.fire_id = plan.cursor, args.fire_id
-    call('HSET', row.key, 'created_count', int(row.created_count), 'fire_id', args.fire_id, 'fired', fired,
-        'next_at', next_at and int(next_at) or '', 'cursor', plan.cursor)
+    row.cursor, row.fire_id, row.writes_later = plan.cursor, args.fire_id, false
+    call('HSET', row.key, 'heads', table.concat(row.heads, ' '), 'created_count', int(row.created_count),
+        'fire_id', args.fire_id, 'fired', fired, 'next_at', next_at and int(next_at) or '', 'cursor', plan.cursor)
     if next_at then
         call('ZADD', NS .. 'due', next_at, row.name)
     else
@@ -122,6 +123,7 @@ local function move_cursor(row, plan, fired)
 end
 
 local function fire_plan(place, plan, row)
+    row.writes_later = true
     local result, refused, fired = {created = 0, superseded = {}, cancelled = {}}, {}, ''
     if #plan.ticks > 0 then
         result, refused = place_ticks(row, plan)
@@ -145,12 +147,14 @@ local function repeat_plan(place, plan, row)
     if fired and fired ~= '' then
         note(place, 'fired', cmsgpack.unpack(fired))
     end
-    if not args.claim then
+    local claim = args.claim
+    if not claim then
         return
     end
     for _, tick in ipairs(plan.ticks) do
         local run = load(tick.run_id)
-        if run and run.state == 'running' and run.worker == args.claim.worker and run.claim_id == args.claim.claim_id then
+        local is_held = run and run.state == 'running'
+        if is_held and run.worker == claim.worker and run.claim_id == claim.claim_id then
             table.insert(held, run)
         end
     end

@@ -10,7 +10,8 @@ local raws = call('LRANGE', list, -args.from - args.most, -args.from - 1)
 local answer = {''}
 for place = #raws, 1, -1 do
     local gap = cmsgpack.unpack(raws[place])
-    if (not args.since or gap.last >= args.since) and (not args.till or gap.first <= args.till) and #answer <= args.limit then
+    local touches = (not args.since or gap.last >= args.since) and (not args.till or gap.first <= args.till)
+    if touches and #answer <= args.limit then
         table.insert(answer, raws[place])
     end
 end

@@ -5,9 +5,10 @@
 -- args     ended_before, failed_before, keep_failed, limit
 -- returns  how many
 --
--- released is a hash of batches that are gone -> how many of their runs, the oldest, have no age yet.
+-- prune-at is a hash state -> how many of the oldest that ended so were looked at and kept: the next call
+-- goes on there, and in the end begins anew.
 
-local AT_ONCE = 1000
+local AT_ONCE, AN_HOUR = 1000, 3600000000
 local left = args.limit
 
 -- Complete for long, without an open run, and in no batch on record.
@@ -24,7 +25,6 @@ end
 
 local function prune_batches()
     for _, row in ipairs(old_batches()) do
-        call('HSET', NS .. 'released', row.id, call('ZCARD', NS .. 'batch-runs:' .. row.id))
         for _, index in ipairs({'batches', 'batches-complete', 'unsettled'}) do
             call('ZREM', NS .. index, row.id)
         end
@@ -32,28 +32,6 @@ local function prune_batches()
             call('DEL', NS .. key .. row.id)
         end
         left = left - 1
-    end
-end
-
--- The runs of pruned batches get an age like others, the newest first: what is deleted meanwhile moves none
--- of those that are still to come.
-local function release_runs()
-    local flat, most = call('HGETALL', NS .. 'released'), AT_ONCE
-    for place = 1, #flat, 2 do
-        local id, last = flat[place], tonumber(flat[place + 1])
-        local first = math.max(0, last - most)
-        if most > 0 and last > 0 then
-            for _, run_id in ipairs(call('ZRANGE', NS .. 'batch-runs:' .. id, first, last - 1)) do
-                local run = load(run_id)
-                call('ZADD', age_index(run.state), run.ended_at, run_id)
-            end
-        end
-        most = most - (last - first)
-        if first > 0 then
-            call('HSET', NS .. 'released', id, first)
-        else
-            call('HDEL', NS .. 'released', id)
-        end
     end
 end
 
@@ -83,17 +61,41 @@ local function prune_surplus()
     end
 end
 
-local function prune_runs(index, before)
-    local ids = call('ZRANGEBYSCORE', NS .. index, '-inf', '(' .. int(before), 'LIMIT', 0, left)
+-- Of those that ended so before the instant: none was created later, but for a clock that was set back, for which
+-- an hour more is looked through. What ended long after it was created, and what belongs to a batch on record, stands
+-- in front of younger ones and stays.
+local function prune_runs(state, before)
+    local index, kept = NS .. 'state:' .. state, tonumber(call('HGET', NS .. 'prune-at', state) or 0)
+    local most = math.max(AT_ONCE, left)
+    local ids = call('ZRANGEBYSCORE', index, '-inf', '(' .. int(before + AN_HOUR), 'LIMIT', kept, most)
+    local seen = 0
     for _, id in ipairs(ids) do
-        forget(load(id))
+        if left <= 0 then
+            break
+        end
+        seen = seen + 1
+        local run = load(id)
+        if run.ended_at < before and not has_batch(run) then
+            forget(run)
+            left = left - 1
+        else
+            kept = kept + 1
+        end
     end
-    left = left - #ids
+    if seen == #ids and #ids < AT_ONCE then
+        kept = 0
+    end
+    if kept > 0 then
+        call('HSET', NS .. 'prune-at', state, int(kept))
+    else
+        call('HDEL', NS .. 'prune-at', state)
+    end
 end
 
 -- Gaps of a schedule grow older in the order of its list.
 local function prune_gaps()
-    for _, name in ipairs(call('ZRANGEBYSCORE', NS .. 'gap-ages', '-inf', '(' .. int(args.ended_before), 'LIMIT', 0, left)) do
+    local before = '(' .. int(args.ended_before)
+    for _, name in ipairs(call('ZRANGEBYSCORE', NS .. 'gap-ages', '-inf', before, 'LIMIT', 0, left)) do
         local list = NS .. 'gaps:' .. name
         local raw = call('LINDEX', list, 0)
         while raw and left > 0 and gap_age(cmsgpack.unpack(raw)) < args.ended_before do
@@ -112,11 +114,14 @@ end
 forget_limiters()
 forget_locks()
 prune_batches()
-release_runs()
 if args.keep_failed then
     prune_surplus()
 end
-prune_runs('ended', args.ended_before)
-prune_runs('dead', args.failed_before)
+for _, state in ipairs({'succeeded', 'cancelled', 'skipped'}) do
+    prune_runs(state, args.ended_before)
+end
+for _, state in ipairs({'failed', 'lost'}) do
+    prune_runs(state, args.failed_before)
+end
 prune_gaps()
 return args.limit - left

@@ -23,8 +23,9 @@ if its_batch and not its_batch.succeeded_at then
     call('ZADD', NS .. 'unsettled', 0, run.batch)
 end
 run.state, run.opening, run.due_at, run.given_back = 'pending', run.opening + 1, now, run.attempt
-for _, cleared in ipairs({'ended_at', 'releases', 'worker', 'cancel_requested', 'result', 'error', 'reason', 'parked'}) do
-    run[cleared] = nil
+local CLEARED = {'ended_at', 'releases', 'worker', 'cancel_requested', 'result', 'error', 'reason', 'parked'}
+for _, field in ipairs(CLEARED) do
+    run[field] = nil
 end
 run.serial = serial
 local raw = save(run)

@@ -6,12 +6,12 @@
 local SLOT_FOR = 3600
 
 -- Whether the tick is ours, its key written.
-local function takes_slot(definition, tick)
-    local other = definition.guard and string.match(definition.guard, '^slot:(.+)$')
+local function takes_slot(guard, name, tick)
+    local other = string.match(guard, '^slot:(.+)$')
     if not other then
         return true
     end
     local minute = math.floor(tick / 60000000) * 60
-    local key = other .. ':periodic:' .. definition.name .. ':' .. int(minute)
+    local key = other .. ':periodic:' .. name .. ':' .. int(minute)
     return call('SET', key, NS, 'NX', 'EX', SLOT_FOR) and true or false
 end

@@ -81,15 +81,20 @@ local function terms(spec)
     return own
 end
 
+local last_tokens = {}
+
+local function last_token(name)
+    return last_tokens[name] or tonumber(call('HGET', NS .. 'schedule:' .. name, 'last_token'))
+end
+
 -- The run, leased to the worker of the spec; its record's text. The token is greater than every earlier
 -- one of the run and of its schedule (G5).
 local function lease(run, spec)
     local token = math.max(run.token + 1, now)
-    local row = run.schedule and schedule(run.schedule)
-    if row then
-        token = math.max(token, row.last_token + 1)
-        row.last_token = token
-        call('HSET', row.key, 'last_token', int(token))
+    if run.schedule then
+        token = math.max(token, last_token(run.schedule) + 1)
+        last_tokens[run.schedule] = token
+        call('HSET', NS .. 'schedule:' .. run.schedule, 'last_token', int(token))
     end
     run.state, run.attempt, run.started_at = 'running', run.attempt + 1, run.started_at or now
     run.worker, run.claim_id, run.token, run.outcome = spec.worker, spec.claim_id, token, nil

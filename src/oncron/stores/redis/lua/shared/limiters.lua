@@ -133,7 +133,8 @@ local function judge(own, cost)
     if used + cost <= rule.amount then
         return {granted = true, now = now, used = used + cost, retry_in = 0}, own.empty_at
     end
-    return {granted = false, now = now, used = used, retry_in = until_it_fits(own, used + cost - rule.amount)}, own.empty_at
+    local retry_in = until_it_fits(own, used + cost - rule.amount)
+    return {granted = false, now = now, used = used, retry_in = retry_in}, own.empty_at
 end
 
 -- What is used, by a take of nothing.
@@ -155,7 +156,9 @@ end
 
 local function forget_limiters()
     for _, name in ipairs(call('ZRANGEBYSCORE', NS .. 'limiters', '-inf', int(now), 'LIMIT', 0, 1000)) do
-        call('DEL', NS .. 'limiter:' .. name, NS .. 'takes:' .. name, NS .. 'takes-until:' .. name, NS .. 'costs:' .. name)
+        for _, key in ipairs({'limiter:', 'takes:', 'takes-until:', 'costs:'}) do
+            call('DEL', NS .. key .. name)
+        end
         call('ZREM', NS .. 'limiters', name)
     end
 end

@@ -6,11 +6,13 @@
 --                   created_at changed_at note digest previous, fire_id fired (of the newest firing), and
 --                   heads: ids of its open serial runs that are not parked, one but for odd policies
 --   definitions     hash name -> the definition as JSON, without what is null
+--   templates       hash name -> what of it becomes a run's, as msgpack
 
-local FIELDS = {'status', 'revision', 'cursor', 'created_count', 'overlap', 'limit', 'heads', 'last_token', 'fire_id'}
+local FIELDS = {'status', 'revision', 'cursor', 'created_count', 'overlap', 'limit', 'heads', 'fire_id'}
 local schedules = {}
 
--- The schedule's row, its numbers as text but for created_count, limit and last_token; nil if there is none.
+-- The schedule's row as this script sees it; `writes_later` if its writer writes the heads with the rest. Numbers are
+-- text but for created_count and limit; nil if there is none.
 local function schedule(name)
     local known = schedules[name]
     if known ~= nil then
@@ -24,7 +26,7 @@ local function schedule(name)
     known = {
         key = NS .. 'schedule:' .. name, name = name, status = row[1], revision = row[2], cursor = row[3],
         created_count = tonumber(row[4]), overlap = row[5], limit = number(row[6]), heads = {},
-        last_token = tonumber(row[8]), fire_id = row[9],
+        fire_id = row[8],
     }
     for id in string.gmatch(row[7] or '', '%S+') do
         table.insert(known.heads, id)
@@ -45,10 +47,8 @@ rehead = function(name, id, is_head)
             end
         end
     end
-    if #row.heads > 0 then
+    if not row.writes_later then
         call('HSET', row.key, 'heads', table.concat(row.heads, ' '))
-    else
-        call('HDEL', row.key, 'heads')
     end
 end
 

@@ -4,9 +4,8 @@
 --
 --   run:ID              the record; fields that have their plain value (DEFAULTS) may be absent
 --   runs                zset of ids by created_at, all on record; runs-of:SCHEDULE, of one schedule
---   open                zset by created_at of those that have not ended; open-of:SCHEDULE, a set
+--   open                zset by created_at of those that have not ended
 --   state:STATE         zset by created_at of those that ended so
---   ended, dead         zset by ended_at: dead are the failed and lost ones, which are kept longer
 --   ready:LANE          zset by due_at: pending, not parked. A lane is one task, queue and priority
 --   lanes               zset of the lanes that hold something, by the due_at of their first
 --   held:WORKER         hash id -> "token claim_id", or "token claim_id !" once asked to cancel
@@ -14,7 +13,7 @@
 --   unique              hash key -> id of the open run that has it
 --   counts              hash: claims held (t TASK, q QUEUE, *) and open runs (o QUEUE)
 --   batch-runs:BATCH    zset of ids by created_at; batch-states:BATCH, hash state -> how many, while the batch
---                       is on record: so long its runs have no age
+--                       is on record
 --
 -- The heads of a schedule's place stand in its row (places.lua).
 
@@ -27,6 +26,7 @@ local RUN = {__index = DEFAULTS}
 
 local standings = {}  -- run -> where it stands in the indexes now
 local changed_lanes = {}
+local lane_firsts = {}  -- lane -> a due_at that `lanes` knows of
 local count_changes = {}
 local rehead          -- places.lua: (schedule, id, whether it is a head)
 
@@ -106,7 +106,10 @@ end
 
 local function enter_lane(run, at)
     call('ZADD', NS .. 'ready:' .. at.lane, at.due, run.id)
-    call('ZADD', NS .. 'lanes', 'LT', at.due, at.lane)
+    if not lane_firsts[at.lane] or at.due < lane_firsts[at.lane] then
+        call('ZADD', NS .. 'lanes', 'LT', at.due, at.lane)
+        lane_firsts[at.lane] = at.due
+    end
 end
 
 local function count_held(run, by)
@@ -141,9 +144,6 @@ end
 local function begin_open(run)
     call('ZADD', NS .. 'open', run.created_at, run.id)
     count('o ' .. run.queue, 1)
-    if run.schedule then
-        call('SADD', NS .. 'open-of:' .. run.schedule, run.id)
-    end
     if run.unique then
         call('HSET', NS .. 'unique', run.unique, run.id)
     end
@@ -152,28 +152,9 @@ end
 local function end_open(run, was)
     call('ZREM', NS .. 'open', run.id)
     count('o ' .. run.queue, -1)
-    if run.schedule then
-        call('SREM', NS .. 'open-of:' .. run.schedule, run.id)
-    end
     if was.unique then
         call('HDEL', NS .. 'unique', was.unique)
     end
-end
-
-local function age_index(state)
-    return NS .. ((state == 'failed' or state == 'lost') and 'dead' or 'ended')
-end
-
-local function begin_ended(run)
-    call('ZADD', NS .. 'state:' .. run.state, run.created_at, run.id)
-    if not has_batch(run) then
-        call('ZADD', age_index(run.state), run.ended_at, run.id)
-    end
-end
-
-local function end_ended(run, was)
-    call('ZREM', NS .. 'state:' .. was.state, run.id)
-    call('ZREM', age_index(was.state), run.id)
 end
 
 -- Writes the run and brings the indexes up to it. Returns its record's text.
@@ -187,7 +168,7 @@ local function save(run)
             call('ZADD', NS .. 'runs-of:' .. run.schedule, run.created_at, run.id)
         end
     elseif not was.open and at.open then
-        end_ended(run, was)
+        call('ZREM', NS .. 'state:' .. was.state, run.id)
     end
     if at.open and not was.open then
         begin_open(run)
@@ -195,7 +176,7 @@ local function save(run)
         end_open(run, was)
     end
     if not at.open and (was.open or was.state == nil) then
-        begin_ended(run)
+        call('ZADD', NS .. 'state:' .. run.state, run.created_at, run.id)
     end
     if was.lane and not at.lane then
         leave_lane(run, was)
@@ -246,7 +227,7 @@ local function forget(run)
     if run.schedule then
         call('ZREM', NS .. 'runs-of:' .. run.schedule, run.id)
     end
-    end_ended(run, was)
+    call('ZREM', NS .. 'state:' .. was.state, run.id)
     if run.batch then
         recount(run, was.state, nil)
     end
