@@ -110,8 +110,8 @@ class Collector:
         self._runs.labels(task, what).inc()
         if event.took is not None:
             self._duration.labels(task).observe(event.took.total_seconds())
-        if what == "succeeded" and event.schedule is not None:
-            self._successes.heard(event.schedule, None if event.tick is None else to_us(event.tick), to_us(event.at))
+        if what == "succeeded" and event.schedule is not None and event.run is not None:
+            self._successes.heard(event.schedule, event.run, to_us(event.at))
 
     def _label(self, task: str | None) -> str:
         """Bounded, whatever names there are."""

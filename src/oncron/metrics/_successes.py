@@ -32,6 +32,13 @@ class Success(NamedTuple):
     at: int
 
 
+class Heard(NamedTuple):
+    """A success that happened here; its run's row tells when it ended, by the store's own clock."""
+
+    run_id: str
+    at: int
+
+
 class Looked(NamedTuple):
     cursor: int
     at: int
@@ -43,6 +50,7 @@ class Successes:
     def __init__(self, keep_for: int) -> None:
         self._keep_for = keep_for
         self._known: dict[str, Success] = {}
+        self._heard: dict[str, Heard] = {}
         self._bounds: dict[str, int] = {}
         self._looked: dict[str, Looked] = {}
         self._searched: dict[str, int] = {}
@@ -52,11 +60,17 @@ class Successes:
     def of(self, schedule: str) -> int:
         """When it last succeeded; 0: never. If runs may have been pruned since, the latest instant at which it may have
         been: had it succeeded later, that would be on record."""
-        known = self._known.get(schedule)
+        known, heard = self._known.get(schedule), self._heard.get(schedule)
+        if heard is not None and (known is None or heard.at > known.at):
+            return heard.at
         return self._bounds.get(schedule, 0) if known is None else known.at
 
-    def heard(self, schedule: str, tick: int | None, at: int) -> None:
-        """A run of it has succeeded then."""
+    def heard(self, schedule: str, run_id: str, at: int) -> None:
+        """A run of it has succeeded about then."""
+        with self._lock:
+            self._heard[schedule] = Heard(run_id, at)
+
+    def _learn(self, schedule: str, tick: int | None, at: int) -> None:
         with self._lock:
             known = self._known.get(schedule)
             if known is None or at > known.at:
@@ -77,23 +91,26 @@ class Successes:
 
     def _forget_others(self, names: set[str]) -> None:
         with self._lock:
-            for table in (self._known, self._bounds, self._looked, self._searched, self._triggers):
+            for table in (self._known, self._heard, self._bounds, self._looked, self._searched, self._triggers):
                 for name in [name for name in table if name not in names]:
                     del table[name]
 
     async def _look_up(self, store: Reader, rows: Iterable[ScheduleRecord], now: int) -> None:
         """The runs of the newest ticks that may have succeeded since."""
-        wanted: dict[str, ScheduleRecord] = {}
+        heard = dict(self._heard)
+        wanted = {each.run_id for each in heard.values()}
         for row in rows:
             looked = self._looked.get(row.name)
             if looked is not None and looked.cursor == row.cursor and now - looked.at < _AGAIN:
                 continue
             self._looked[row.name] = Looked(row.cursor, now)
-            wanted |= {tick_run_id(row.name, tick): row for tick in self._newest(row)}
+            wanted |= {tick_run_id(row.name, tick) for tick in self._newest(row)}
         ids = list(wanted)
         for at in range(0, len(ids), _CHUNK):
             for run in await store.get_runs(ids[at : at + _CHUNK]):
                 self._take(run)
+        with self._lock:
+            self._heard = {name: each for name, each in self._heard.items() if heard.get(name) != each}
 
     def _take(self, run: RunRecord) -> None:
         if run.schedule is None:
@@ -101,7 +118,7 @@ class Successes:
         if run.state.is_open:
             self._looked.pop(run.schedule, None)  # it may succeed before the next tick
         elif run.state is RunState.SUCCEEDED and run.ended_at is not None:
-            self.heard(run.schedule, run.tick, run.ended_at)
+            self._learn(run.schedule, run.tick, run.ended_at)
 
     def _newest(self, row: ScheduleRecord) -> list[int]:
         trigger, known = self._trigger(row), self._known.get(row.name)
