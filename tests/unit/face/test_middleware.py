@@ -333,7 +333,7 @@ async def test_a_context_manager_is_entered_in_the_process_of_its_task() -> None
                 assert pid != os.getpid()
                 assert connected == ["ada"]
             plain = await tenants.app.enqueue("plain", args={"name": "ada"})
-            with pytest.raises(RunFailed, match="context managers around it: 1 in the replica, 0 in its worker process"):
+            with pytest.raises(RunFailed, match="around it: 1 in the replica, 0 in its worker process"):
                 await plain.wait(60)
         assert tenants.connected == []
     finally:
