@@ -42,6 +42,24 @@ def test_every_schedule_is_told_with_its_zone_and_its_next_instants(oncron: Call
     assert not Path("oncron.db").exists()
 
 
+def test_what_the_file_means_as_json(oncron: Call, table: Path) -> None:
+    table.write_text("A=1\n# oncron: name=first timeout=90 overlap=wait\n30 4 * * mon cat%one\n")
+    (found,) = oncron("crontab", "crontab", "--timezone", "Asia/Tokyo", "--json").json
+    assert len(found.pop("next")) == 3
+    assert found == {
+        "line": 3,
+        "schedule": "first",
+        "trigger": 'cron("30 4 * * mon", timezone="Asia/Tokyo")',
+        "words": "on Mondays at 04:30 (Asia/Tokyo)",
+        "timezone": "Asia/Tokyo",
+        "command": "cat",
+        "options": {"timeout": 90.0, "overlap": "wait", "retries": 0},
+        "stdin": "one\n",
+        "user": None,
+        "environment": {"A": "1"},
+    }
+
+
 def test_without_a_zone_nothing_starts(oncron: Call, table: Path) -> None:
     table.write_text("@daily first\nCRON_TZ=UTC\n@daily second\n@daily third\n")
     result = oncron("crontab", "crontab", "--store", "sqlite:///jobs.db")

@@ -30,12 +30,14 @@ _SHELL = "/bin/sh"
 @click.option("--missed", metavar="POLICY", help="For every line that names none.  [default: latest]")
 @click.option("--retries", metavar="N", help="For every line that names none.  [default: 0]")
 @click.option("--check", is_flag=True, help="Read the file, say what it means, and leave.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --check, as a JSON array.")
 @shared_options
 def crontab_command(
     file: str,
     timezone: str | None,
     system: bool,
     check: bool,
+    as_json: bool,
     log_format: logs.LogFormat | None,
     timeout: str | None,
     overlap: str | None,
@@ -70,9 +72,15 @@ def crontab_command(
         )
     if not found.entries:
         raise click.UsageError(f"{file} runs nothing: it has no line with a schedule and a command")
-    foreground.announce()
     for remark in _users(found):
         _say(file, remark, "note: ")
+    if as_json:
+        render.as_json([
+            {"line": entry.number, **shown, "stdin": entry.stdin, "user": entry.user, "environment": entry.environment}
+            for entry, shown in zip(found.entries, foreground.plain(), strict=True)
+        ])  # fmt: skip
+        return 0
+    foreground.announce()
     sys.stdout.flush()
     if not check:
         foreground.run(log_format)

@@ -119,6 +119,22 @@ class Foreground:
             render.lines([f"  zone {zone}" if zone else "  elapsed time, in no zone"])
             render.lines(f"  next {_instant(at, zone)}, {render.away(at, now)}" for at in _next(bound, now))
 
+    def plain(self) -> list[dict[str, Any]]:
+        """The same as JSON has it."""
+        now = wall_us()
+        return [
+            {
+                "schedule": job.name,
+                "trigger": str(bound := job.trigger.bind(job.name, "UTC")),
+                "words": bound.describe(),
+                "timezone": bound.timezone,
+                "command": job.command.shown,
+                "options": dict(job.options),
+                "next": [render.iso(at) for at in _next(bound, now)],
+            }
+            for job in self._jobs
+        ]
+
     def run(self, log_format: logs.LogFormat | None) -> None:
         """Until SIGTERM or SIGINT. Raises StoreError."""
         self._app.sync(wait_for(self._target))
