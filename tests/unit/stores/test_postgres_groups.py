@@ -192,3 +192,24 @@ async def test_pausing_a_queue_of_many_runs_keeps_claims_and_polls_cheap(postgre
         assert [run.id for run in (await store.claim(spec())).runs] == [wanted.run.id]
         assert (await store.poll(["send"], None)).next_due_at is None
         assert time.monotonic() - began < 1
+
+
+async def test_a_batch_to_which_a_long_transaction_adds_holds_up_nobody_else_s(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        busy, quiet = [(await store.open_batch(NewBatch(id=f"b{n}"))).id for n in range(2)]
+        for batch in (busy, quiet):
+            await store.enqueue([new(batch=batch)])
+        for run in (await store.claim(spec())).runs:
+            await store.finish([Outcome(run_id=run.id, token=run.token, kind=OutcomeKind.FAILED)])
+        with psycopg.connect(postgres_url) as connection:
+            await asyncio.to_thread(store.enqueue_in, connection, [new(batch=busy)])
+            began = time.monotonic()
+            looked = {record.id: record for record in await store.settle_batches()}
+            assert time.monotonic() - began < 1
+            assert [looked[batch].died_at is None for batch in (busy, quiet)] == [True, False]
+            assert (await store.close_batch(quiet)).completed_at is not None
+            connection.commit()
+
+        [after] = await store.settle_batches([busy])
+        assert after.died_at is not None
+        assert after.runs == {"failed": 1, "pending": 1}

@@ -29,6 +29,7 @@ from oncron.stores import _caller
 from oncron.stores.postgres import _errors, _steps
 from oncron.stores.postgres._apart import DEADLINE_S, Apart, AsyncLine, SyncLine
 from oncron.stores.postgres._connection import Raw, literal
+from oncron.stores.postgres._ends import FinishBatch
 
 T = TypeVar("T")
 _LOST = ("08", "57")
@@ -158,7 +159,7 @@ class InTransactions(Protocol):
         return _caller.openness(connection, _is_open)
 
     def _finishing(self, outcome: Outcome, query: str) -> Asking[FinishResult]:
-        batch = _steps.FinishBatch([outcome])
+        batch = FinishBatch([outcome])
         answer = None
         if batch.asked:
             [(answer,)] = yield Ask(query, "finish", (batch.payload, batch.enqueue, None))

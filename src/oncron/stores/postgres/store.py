@@ -42,6 +42,7 @@ from oncron.stores.postgres import _errors, _steps, _wire
 from oncron.stores.postgres._address import Address
 from oncron.stores.postgres._apart import Apart
 from oncron.stores.postgres._batches import Batches
+from oncron.stores.postgres._ends import FinishBatch
 from oncron.stores.postgres._guards import AdvisoryGuards
 from oncron.stores.postgres._names import Names
 from oncron.stores.postgres._pool import Pool, connected
@@ -226,7 +227,7 @@ class PostgresStore(Reads, Names, Batches, InTransactions, AdvisoryGuards):
         await self._step("leave", worker)
 
     async def finish(self, outcomes: Sequence[Outcome], *, now: int | None = None) -> list[FinishResult]:
-        batch = _steps.FinishBatch(outcomes)
+        batch = FinishBatch(outcomes)
         if not batch.asked:
             return batch.results(None)
         return batch.results(await self._step("finish", batch.payload, batch.enqueue, now, patience=FINISH_PATIENCE_MS))

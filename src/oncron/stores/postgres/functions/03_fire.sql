@@ -154,8 +154,8 @@ begin
     else
         select k.*, (
             select true from runs r
-            where r.schedule = v_name and r.serial and not r.parked and r.state in ('pending', 'running') limit 1) as taken,
-            (select q.paused from queues q where q.name = k.queue) as paused
+            where r.schedule = v_name and r.serial and not r.parked and r.state in ('pending', 'running') limit 1
+            ) as taken, (select q.paused from queues q where q.name = k.queue) as paused
         into s from schedules k where k.name = v_name;
         if c.within_limit and s.unique_key is null and (s.taken is null or s.overlap = 'allow') then
             if p_claim is not null and v_due_at <= v_now then
@@ -341,7 +341,8 @@ begin
     elsif v_room = '{}' then
         return v_found.ids[:v_limit];
     end if;
-    return array(select v_found.ids[n] from unnest(fitting(v_found.tasks, v_found.queues, v_room, v_limit)) n order by n);
+    return array(
+        select v_found.ids[n] from unnest(fitting(v_found.tasks, v_found.queues, v_room, v_limit)) n order by n);
 end $$;
 
 -- The queues of a ClaimSpec in order; null: every queue.

@@ -63,8 +63,8 @@ declare
     v_ids uuid[] := '{}';
 begin
     if cardinality(p_tasks) = 1 then
-        v_shares := array[least(p_limit, (p_room->'tasks'->>p_tasks[1])::bigint, (p_room->'queues'->>p_queues[1])::bigint,
-            (p_room->>'fleet')::bigint)];
+        v_shares := array[least(p_limit, (p_room->>'fleet')::bigint,
+            (p_room->'tasks'->>p_tasks[1])::bigint, (p_room->'queues'->>p_queues[1])::bigint)];
     elsif p_room ? 'queues' then
         v_shares := lane_shares_by_queue(p_tasks, p_queues, p_priorities, p_order, p_room, p_limit, p_now);
     else

@@ -124,6 +124,7 @@ begin
         from jsonb_each(p_ended) o
         cross join lateral jsonb_array_elements(coalesce(p_enqueue->o.key, p_enqueue->split_part(o.key, ' ', 1), '[]'))
             with ordinality as n(run, place)
-        where (o.value = 'true' or n.run ? 'then') and (n.run->>'schedule' is null or n.run->>'schedule' = any(p_schedules))
+        where (o.value = 'true' or n.run ? 'then')
+            and (n.run->>'schedule' is null or n.run->>'schedule' = any(p_schedules))
             and (n.run->>'batch' is null or n.run->>'batch' = any(p_batches)));
 end $$;

@@ -40,8 +40,8 @@ language plpgsql volatile as $$
 begin
     return query
         with counted as (
-            select s.queue, count(*) filter (where s.is_ready) as ready, count(*) filter (where not s.is_ready) as waiting,
-                count(*) filter (where s.is_ready is null) as running, min(s.due_at) filter (where s.is_ready) as oldest
+            select s.queue, count(*) filter (where s.is_ready) as ready,
+                count(*) filter (where not s.is_ready) as waiting, count(*) filter (where s.is_ready is null) as running, min(s.due_at) filter (where s.is_ready) as oldest
             from (
                 select r.queue, r.due_at, r.due_at <= p_now as is_ready from runs r
                 where r.state = 'pending' and not r.parked and (p_name is null or r.queue = p_name)
@@ -128,7 +128,8 @@ end $$;
 -- Whether a run of this task and queue fits the room.
 create or replace function fits(p_room jsonb, p_task text, p_queue text) returns boolean
 language sql immutable as $$
-    select least((p_room->'tasks'->>p_task)::bigint, (p_room->'queues'->>p_queue)::bigint, (p_room->>'fleet')::bigint, 1) > 0
+    select least((p_room->'tasks'->>p_task)::bigint, (p_room->'queues'->>p_queue)::bigint,
+        (p_room->>'fleet')::bigint, 1) > 0
 $$;
 
 -- The room that is left after p_ids were leased.

@@ -2,7 +2,8 @@
 -- statement: so no two see the same slot free.
 
 -- acquire: one of p_slots of the name, if fewer have a live holder. Returns an Acquired.
-create or replace function acquire(p_name text, p_owner text, p_lease_for bigint, p_slots bigint, p_now bigint default null)
+create or replace function acquire(
+    p_name text, p_owner text, p_lease_for bigint, p_slots bigint, p_now bigint default null)
 returns json language plpgsql volatile
 set search_path from current
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -91,7 +92,8 @@ declare
     v_now bigint := store_now(p_now);
 begin
     return (
-        select coalesce(json_agg(to_json(h) order by h.name, h.token), '[]') from holders h where h.lease_until > v_now);
+        select coalesce(json_agg(to_json(h) order by h.name, h.token), '[]') from holders h
+        where h.lease_until > v_now);
 end $$;
 
 -- Names that nobody has held for a day, at most p_limit. A token is never below the store's clock, so the last one

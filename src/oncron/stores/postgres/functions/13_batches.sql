@@ -30,10 +30,14 @@ returns json language plpgsql volatile
 set search_path from current
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
+declare
+    v_now bigint := store_now(p_now);
 begin
-    perform lock_to_settle(array[p_id]);
+    perform lock_schedules(called_back(array[p_id], 'schedule'));
     update batches set closed = true where id = p_id and not closed;
-    perform settle_batch(p_id, store_now(p_now));
+    if cardinality(lock_to_settle(array[p_id])) > 0 then
+        perform settle_batch(p_id, v_now);
+    end if;
     return batch_record(p_id);
 end $$;
 
@@ -49,7 +53,8 @@ begin
 end $$;
 
 -- settle_batches: looks at these, or (null) at all that may have something to be settled, by id after p_after.
--- Returns [BatchRecord]. Those of which nothing is to be said yet are not locked.
+-- Returns [BatchRecord]. Those of which nothing is to be said yet are not locked; one to which somebody's transaction
+-- adds for longer than a moment is left as it is, for the next look.
 create or replace function settle_batches(p_ids jsonb, p_after text, p_limit bigint, p_now bigint default null)
 returns json language plpgsql volatile
 set search_path from current
@@ -74,8 +79,7 @@ begin
     end if;
     v_ripe := array(select id from unnest(v_ids) as u(id) where is_ripe(id) order by id);
     if cardinality(v_ripe) > 0 then
-        perform lock_to_settle(v_ripe);
-        foreach v_id in array v_ripe loop
+        foreach v_id in array lock_to_settle(v_ripe) loop
             perform settle_batch(v_id, v_now);
         end loop;
     end if;
@@ -157,27 +161,48 @@ begin
 end $$;
 
 -- Locks all that settling these may write: the schedules and the batches that their callbacks name, they themselves
--- and those that they are in.
-create or replace function lock_to_settle(p_ids text[]) returns void
+-- and those that they are in. Returns those of which all was had, by id.
+create or replace function lock_to_settle(p_ids text[]) returns text[]
 language plpgsql volatile as $$
 declare
-    v_chain text[];
-    v_schedules text[];
-    v_batches text[];
+    v_roots text[];
+    v_chains text[];
+    v_wanted text[];
+    v_locked text[];
+    v_missed text[];
 begin
-    with recursive chain(id, parent) as (
-        select b.id, b.parent from batches b where b.id = any(p_ids)
+    with recursive chain(root, id, parent) as (
+        select b.id, b.id, b.parent from batches b where b.id = any(p_ids)
         union
-        select b.id, b.parent from chain c join batches b on b.id = any(array[c.parent])
+        select c.root, b.id, b.parent from chain c join batches b on b.id = any(array[c.parent])
     )
-    select coalesce(array_agg(id), '{}') into v_chain from chain;
-    select coalesce(array_agg(n.run->>'schedule') filter (where n.run->>'schedule' is not null), '{}'),
-        coalesce(array_agg(n.run->>'batch') filter (where n.run->>'batch' is not null), '{}')
-    into v_schedules, v_batches
-    from batches b cross join lateral unnest(array[b.on_complete, b.on_success, b.on_death]) as n(run)
-    where b.id = any(v_chain);
-    perform lock_schedules(v_schedules);
-    perform from batches where id = any(v_chain || v_batches) order by id for no key update;
+    select coalesce(array_agg(root), '{}'), coalesce(array_agg(id), '{}') into v_roots, v_chains from chain;
+    perform lock_schedules(called_back(v_chains, 'schedule'));
+    v_wanted := v_chains || called_back(v_chains, 'batch');
+    v_wanted := array(select b.id from batches b where b.id = any(v_wanted));
+    -- Who settles or adds holds a batch for one step, so it is worth asking again; but nobody waits behind us while
+    -- we wait for somebody's long transaction.
+    for i in 1 .. 20 loop
+        v_locked := array(
+            select b.id from batches b where b.id = any(v_wanted) order by b.id for no key update skip locked);
+        exit when cardinality(v_locked) = cardinality(v_wanted);
+        perform pg_sleep(0.005);
+    end loop;
+    v_missed := array(select n from unnest(v_wanted) as n where n <> all(v_locked));
+    return array(
+        select c.root from unnest(v_roots, v_chains) as c(root, id) group by c.root
+        having not (v_missed && (array_agg(c.id) || called_back(array_agg(c.id), 'batch')))
+        order by c.root);
+end $$;
+
+-- The schedules, or the batches, that the callbacks of these batches name.
+create or replace function called_back(p_ids text[], p_what text) returns text[]
+language plpgsql volatile as $$
+begin
+    return array(
+        select distinct n.run->>p_what
+        from batches b cross join lateral unnest(array[b.on_complete, b.on_success, b.on_death]) as n(run)
+        where b.id = any(p_ids) and n.run->>p_what is not null);
 end $$;
 
 -- Of these batches, those that take more, locked against being settled until the runs are written.
@@ -192,7 +217,8 @@ begin
         where o.completed_at is null);
 end $$;
 
--- p_batches is {id: [run id]}: locks them, and returns one that takes no more, unless all its runs are on record; or null.
+-- p_batches is {id: [run id]}: locks them, and returns one that takes no more, unless all its runs are on record; or
+-- null.
 create or replace function closed_batch(p_batches jsonb) returns text
 language plpgsql volatile as $$
 declare

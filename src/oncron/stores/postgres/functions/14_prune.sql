@@ -77,7 +77,8 @@ declare
 begin
     v_ids := array(
         select b.id from batches b
-        where b.completed_at < p_before and (b.parent is null or not exists (select from batches p where p.id = b.parent))
+        where b.completed_at < p_before
+            and (b.parent is null or not exists (select from batches p where p.id = b.parent))
             and not exists (select from runs r where r.batch = b.id and r.state in ('pending', 'running'))
         order by b.completed_at limit p_limit for update skip locked);
     if cardinality(v_ids) = 0 then
