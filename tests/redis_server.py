@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import os
 import random
+import select
 import shutil
 import signal
 import socket
@@ -160,7 +161,7 @@ class RedisServer:
         while not condition():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.kind} on port {self.port}: waited {within:.0f} s:\n{self._log_tail()}")
-            time.sleep(0.02)
+            select.select([], [], [], 0.02)
 
     def replica(self) -> RedisServer:
         """One more server, in step with this one; the caller closes it."""

@@ -63,6 +63,16 @@ def test_in_a_given_postgresql_nothing_is_left_and_nothing_is_touched(tmp_path, 
     assert sorted(name for (name,) in schemas) == ["information_schema", "public"]
 
 
+def test_in_a_given_redis_nothing_is_left_and_nothing_is_touched(tmp_path, redis_server):
+    redis_server.command("SET", "mine", "kept")
+    before = set(redis_server.command("KEYS", "*"))
+    checked(
+        demo(tmp_path, "--seconds", "4", "--replicas", "2", "--json", "--ledger", "k", "--store", redis_server.url()),
+        tmp_path / "k",
+    )
+    assert set(redis_server.command("KEYS", "*")) == before
+
+
 def test_in_a_given_sqlite_file_nothing_is_left_and_nothing_is_touched(tmp_path):
     with sqlite3.connect(tmp_path / "mine.db") as mine:
         mine.execute("create table demo_mine (x)")

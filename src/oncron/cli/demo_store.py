@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
@@ -71,9 +72,7 @@ def _sweep_postgres(url: str, namespace: str) -> None:
 
 
 async def _sweep_redis(url: str, namespace: str) -> None:
-    from oncron.stores.redis import RedisStore
-
-    store = RedisStore(url, namespace=namespace)
+    store: Any = opener(url, namespace=namespace)()
     try:
         await store.drop()
     except StoreError:
