@@ -27,8 +27,10 @@ EXPRESSIONS = dict(re.findall(r"- alert: (\w+)\n +expr: (.*)\n", RULES))
 
 NOT_FIRED = "time() - max by (schedule) (oncron_schedule_next_tick_timestamp_seconds) > 300"
 NOT_SUCCEEDING = (
-    "time() - max by (schedule) (oncron_last_success_timestamp_seconds > 0 "
-    "or oncron_schedule_created_timestamp_seconds) > 2 * max by (schedule) (oncron_schedule_interval_seconds) + 600"
+    "time() - max by (schedule) "
+    "(oncron_last_success_timestamp_seconds > oncron_schedule_expected_since_timestamp_seconds "
+    "or oncron_schedule_expected_since_timestamp_seconds) "
+    "> 2 * max by (schedule) (oncron_schedule_interval_seconds) + 600"
 )
 
 JOBS = """
@@ -157,7 +159,8 @@ def is_not_fired(values: dict[str, float], time: float) -> bool:
 
 
 def is_not_succeeding(values: dict[str, float], time: float) -> bool:
-    since = values["oncron_last_success_timestamp_seconds"] or values["oncron_schedule_created_timestamp_seconds"]
+    success = values["oncron_last_success_timestamp_seconds"]
+    since = max(success, values["oncron_schedule_expected_since_timestamp_seconds"])
     return time - since > 2 * values["oncron_schedule_interval_seconds"] + 600
 
 

@@ -54,7 +54,7 @@ async def watched() -> AsyncIterator[Watched]:
 
 async def test_a_schedule_that_never_succeeded_says_zero_and_when_it_was_declared(watched: Watched) -> None:
     assert watched("oncron_last_success_timestamp_seconds", schedule="hourly") == 0
-    assert watched("oncron_schedule_created_timestamp_seconds", schedule="hourly") == START.timestamp()
+    assert watched("oncron_schedule_expected_since_timestamp_seconds", schedule="hourly") == START.timestamp()
     assert watched("oncron_schedule_interval_seconds", schedule="hourly") == 3600
     assert watched("oncron_schedule_next_tick_timestamp_seconds", schedule="hourly") == START.timestamp() + 3600
 
@@ -67,6 +67,18 @@ async def test_the_last_success_is_when_the_run_ended_whoever_looks(watched: Wat
     restarted = metrics.register(watched.app, CollectorRegistry())
     found = restarted.registry.get_sample_value("oncron_last_success_timestamp_seconds", {"schedule": "hourly"})
     assert found == expected
+
+
+async def test_success_is_expected_since_it_was_resumed_or_from_its_start(watched: Watched) -> None:
+    start = START + timedelta(days=30)
+    await watched.app.put_schedule("later", every(hours=1), "elsewhere", start_at=start)
+    await watched.app.pause("hourly")
+    await watched.clock.advance(timedelta(days=2))
+    await watched.app.resume("hourly")
+
+    since = "oncron_schedule_expected_since_timestamp_seconds"
+    assert watched(since, schedule="hourly") == (START + timedelta(days=2)).timestamp()
+    assert watched(since, schedule="later") == start.timestamp()
 
 
 async def test_failures_skips_and_runs_of_others_do_not_move_it(watched: Watched) -> None:

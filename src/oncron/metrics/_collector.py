@@ -227,8 +227,8 @@ def _of_schedules(readings: Readings, successes: Successes) -> Iterator[Metric]:
         ((each.row.name, _s(max(each.last_success, successes.of(each.row.name)))) for each in shown),
     )  # fmt: skip
     yield _labelled(
-        "oncron_schedule_created_timestamp_seconds", "When the schedule was first declared.", "schedule",
-        ((each.row.name, _s(each.row.created_at)) for each in shown),
+        "oncron_schedule_expected_since_timestamp_seconds", "Declared, changed, resumed, or its start_at.", "schedule",
+        ((each.row.name, _s(each.expected_since)) for each in shown),
     )  # fmt: skip
     yield _labelled(
         "oncron_schedule_next_tick_timestamp_seconds", "Its next tick; active ones only.", "schedule",

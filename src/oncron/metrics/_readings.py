@@ -26,6 +26,11 @@ class OfSchedule:
     interval: int | None
     """None unless it ticks."""
 
+    @property
+    def expected_since(self) -> int:
+        """From when on it is to succeed: it was declared, changed or resumed then, or begins then."""
+        return max(self.row.changed_at, self.row.created_at, self.row.definition.start_at or 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Readings:
