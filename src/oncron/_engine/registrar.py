@@ -111,14 +111,19 @@ def _is_older(release: int | None, newest: int | None) -> bool:
 def is_contested(row: ScheduleRecord, definition: Definition) -> bool:
     """Whether another release's definition stands where this one's may have to: of a higher one, until its last
     replica is gone; of a lower one, if that declared while this one was away."""
+    differs = row.status is not Status.REMOVED and not _same(row, definition)
+    return differs and row.definition.origin == "code" and _of_other_release(row, definition)
+
+
+def _of_other_release(row: ScheduleRecord, definition: Definition) -> bool:
     ours, theirs = definition.release, row.definition.release
-    known = ours is not None and theirs is not None and ours != theirs
-    return known and row.definition.origin == "code" and row.status is not Status.REMOVED and not _same(row, definition)
+    return ours is not None and theirs is not None and ours != theirs
 
 
 def _flaps(row: ScheduleRecord, definition: Definition, now: int) -> bool:
     """Two definitions that take turns: replicas of two versions, neither of which names its release."""
-    return row.previous == definition.digest() and now - row.changed_at < _FLAPPING
+    took_turns = row.previous == definition.digest() and now - row.changed_at < _FLAPPING
+    return took_turns and not _of_other_release(row, definition)
 
 
 def _same(row: ScheduleRecord, definition: Definition) -> bool:

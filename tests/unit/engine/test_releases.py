@@ -74,6 +74,7 @@ def test_a_newer_release_that_was_cut_off_has_the_word_again_when_it_is_back(two
     two.passes(60)
 
     assert stored(two) == NEW
+    assert not [event for event in two.fleet.events if event.name == "schedule.flapped"], "it is meant"
     two.is_well()
 
 
