@@ -57,7 +57,10 @@ def test_what_was_held_when_the_disk_was_full_for_longer_than_a_lease_is_taken_f
     async def long(_execution: Execution) -> None:
         await passes(120)
 
-    options = {"specs": {"send": {"on_doubt": "continue"}}, "definitions": [scheduled("each", every(seconds=1), "well")]}
+    options = {
+        "specs": {"send": {"on_doubt": "continue"}},
+        "definitions": [scheduled("each", every(seconds=1), "well")],
+    }
     with one_replica(long, replicas=3, **options) as one:
         run_id = one.enqueue()
         one.passes(20)
