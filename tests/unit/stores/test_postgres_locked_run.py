@@ -8,7 +8,7 @@ import functools
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import psycopg_pool
@@ -350,6 +350,56 @@ async def test_a_pooler_in_session_mode_is_welcome(
     async with behind(OneForEach, postgres_server, postgres_url, size) as url:
         assert await locked_run(url, NAME, work)
     assert holders(postgres_url) == 0
+
+
+class Valve:
+    """Passes on what is said to the server and by it, until it is shut: then it swallows everything, as a broken
+    network does, and says nothing."""
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        self._open = asyncio.Event()
+        self._open.set()
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.turn(shut=False)
+        self._server.close()
+
+    def turn(self, *, shut: bool) -> None:
+        self._open.clear() if shut else self._open.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, to_them = await asyncio.open_connection("127.0.0.1", self._server_port)
+        await asyncio.gather(self._pass(reader, to_them), self._pass(theirs, writer))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                await self._open.wait()
+                writer.write(data)
+        writer.close()
+
+
+@pytest.mark.long
+async def test_G73_a_network_that_swallows_everything_is_noticed_within_seconds(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async with Valve(postgres_server.port) as valve:
+        url = f"postgresql://oncron@127.0.0.1:{valve.port}/{postgres_url.rsplit('/', 1)[1]}"
+
+        async def work() -> None:
+            valve.turn(shut=True)
+            await asyncio.Event().wait()
+
+        async with asyncio.timeout(20):
+            with pytest.raises(LeaseLost, match="did not answer"):
+                await locked_run(url, NAME, work)
 
 
 # --- what leads to a session ----------------------------------------------------------------
