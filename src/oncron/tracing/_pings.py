@@ -24,6 +24,7 @@ _SUFFIX = {
 }
 _TRIES = 2
 _BODY = 10_000
+_HEADERS = {"User-Agent": "oncron", "Content-Type": "text/plain; charset=utf-8"}
 
 
 def pings(
@@ -74,7 +75,7 @@ def _appended(url: str, suffix: str, run: str) -> str:
 
 
 def _send(event: Event, url: str, body: str, timeout: float) -> None:
-    request = urllib.request.Request(url, data=body.encode()[:_BODY], method="POST")  # noqa: S310 - checked above
+    request = urllib.request.Request(url, data=body.encode()[:_BODY], method="POST", headers=_HEADERS)  # noqa: S310 - checked above
     for left in reversed(range(_TRIES)):
         try:
             with urllib.request.urlopen(request, timeout=timeout):  # noqa: S310
