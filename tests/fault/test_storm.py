@@ -1,6 +1,6 @@
 """Three real replicas on one store while everything that can happen to them happens: no run too many, none too few.
 
-The short storms run with every test, the long ones under `make fault`: at least 1 000 ticks and twenty
+The short storms run with every test, the long ones under `make fault`: at least 10 000 ticks and twenty
 faults of each kind per store.
 """
 
@@ -80,7 +80,8 @@ def test_a_long_storm_on_sqlite_loses_and_doubles_nothing(small_disk: SmallDisk,
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(2400)
 def test_a_long_storm_on_postgresql_loses_and_doubles_nothing(own_postgres: PostgresServer, tmp_path: Path):
-    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(fast=3, second=2, lease=3))
-    weather(fleet, [*TO_REPLICAS, *to_server(own_postgres)], rounds=20, seed=4, least=1000)
+    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(fast=5, second=3, lease=3))
+    kinds = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(own_postgres)]
+    weather(fleet, kinds, rounds=20, seed=4, least=10_000, calm=60)
