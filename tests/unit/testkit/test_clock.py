@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings, strategies
 
-from oncron import GiveUp, Oncron, RetryIn, RunContext, backoff, cron, daily, every, limits, once
+from oncron import GiveUp, Oncron, RetryIn, RunContext, Trigger, backoff, cron, daily, every, limits, once, weekly
 from oncron.errors import AlreadyRunning, DefinitionError, InvalidOption, Stopped
 from oncron.testing import ManualClock
 
@@ -61,6 +62,36 @@ def test_a_schedule_of_the_users_zone_crosses_its_clock_change(app: Oncron, cloc
         datetime(2026, 3, 29, 1, 0, tzinfo=UTC),
         datetime(2026, 3, 30, 0, 30, tzinfo=UTC),
     ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    triggers=strategies.lists(
+        strategies.sampled_from([
+            every(minutes=7), every(hours=5), every(between=(600, 5000)),
+            cron("*/20 2 * * *", timezone="Europe/Berlin"),
+            cron("H H * * *"), daily(["01:30", "02:30"], timezone="America/New_York"), weekly("sat,sun", "02:30"),
+        ]),
+        min_size=1, max_size=4,
+    ),
+    steps=strategies.lists(strategies.integers(0, 100_000), min_size=1, max_size=5),
+    start=strategies.datetimes(datetime(2026, 3, 1), datetime(2026, 11, 5), timezones=strategies.just(UTC)),
+)  # fmt: skip
+def test_whatever_the_steps_exactly_the_triggers_ticks_become_runs(
+    triggers: list[Trigger], steps: list[int], start: datetime
+) -> None:
+    app = Oncron("memory://")
+    task = app.task(nothing, name="nothing")
+    with ManualClock(app, start) as clock:
+        for number, trigger in enumerate(triggers):
+            app.add_schedule(f"s{number}", trigger, task)
+        app.sync(clock.run_due())
+        for step in steps:
+            app.sync(clock.advance(step))
+        assert clock.now == start + timedelta(seconds=sum(steps))
+        for number, trigger in enumerate(triggers):
+            expected = trigger.bind(f"s{number}", "UTC").between(start, clock.now)
+            assert clock.fired(f"s{number}") == list(expected)
 
 
 def test_run_due_moves_nothing_and_runs_what_is_due_now(app: Oncron, clock: ManualClock) -> None:
@@ -390,12 +421,12 @@ def test_afterwards_the_app_is_as_before(app: Oncron) -> None:
     assert app.state == "mine"
     assert [run.id for run in app.sync(app.runs())] == [kept.id]
     assert repr(app) == "<Oncron memory:// new>"
-    app.task(lambda_free, name="only_here")
+    app.task(nothing, name="only_here")
     with app:
         assert app.sync(kept.wait(5)) is None
 
 
-def lambda_free() -> None: ...
+def nothing() -> None: ...
 
 
 def test_two_clocks_one_after_the_other_begin_anew(app: Oncron) -> None:
