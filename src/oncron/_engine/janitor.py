@@ -29,9 +29,8 @@ _PRUNE_EVERY = 600 * limits.SECOND
 _AUDIT = 500
 _NOTE_EVERY = 600 * limits.SECOND
 _REVIVE_GAP = 30 * limits.SECOND
-"""Changes closer together than this cost one look at this replica's schedules."""
-_CONTEST_EVERY = limits.IDLE_HEARTBEAT
-"""How often a declaration that another release overruled is offered again."""
+"""Changes closer together than this cost one look at this replica's schedules; what another release overruled is
+offered again so often."""
 
 
 class Janitor:
@@ -148,9 +147,9 @@ class Janitor:
         """What this replica's code declares is there, and awake: a restore may have dropped it, and the others
         may have put it to sleep while this replica was away. Where another release's definition stands, this one's
         is offered again now and then: the highest release that is alive has the word, also after a crash."""
-        contested = True  # a declaration may have been refused at the start
+        pause = _REVIVE_GAP  # a declaration may have been refused at the start
         while True:
-            await wait_us(self._changed, _CONTEST_EVERY if contested else _NOTE_EVERY)
+            await wait_us(self._changed, pause)
             self._changed.clear()
             missing, contested = await self._astray()
             if missing:
@@ -162,6 +161,7 @@ class Janitor:
                 await self._note()
             if missing or contested:
                 self._declare_again()
+            pause = 0 if contested else _NOTE_EVERY
             await sleep_us(_REVIVE_GAP)
 
     async def _astray(self) -> tuple[list[str], bool]:
