@@ -31,23 +31,23 @@ class Hand:
         self._lock = threading.Lock()
         self._sleepers: dict[int, Sleeper] = {}
         self._numbers = itertools.count()
+        self.stirs = 0
+        """Counts who falls asleep and who wakes."""
         self.lifted = False
         """Whether the clock is gone: nobody will wake who falls asleep now."""
 
     def now(self) -> int:
         return self._now
 
-    def move(self, to: int) -> bool:
-        """Wakes who slept until then, in the order of their instants. Whether somebody woke whose run sleeps
-        elsewhere, too, so that the sleepers do not tell when it is through."""
+    def move(self, to: int) -> None:
+        """Wakes who slept until then, in the order of their instants."""
         with self._lock:
             self._now = max(self._now, to)
             due = sorted((each.until, number) for number, each in self._sleepers.items() if each.until <= self._now)
             woken = [self._sleepers.pop(number) for _, number in due]
-            asleep = {each.run_id for each in self._sleepers.values()}
+            self.stirs += len(woken)
         for sleeper in woken:
             sleeper.wake()
-        return any(sleeper.run_id in asleep for sleeper in woken)
 
     def next_wake(self) -> int | None:
         with self._lock:
@@ -63,12 +63,13 @@ class Hand:
         number = next(self._numbers)
         with self._lock:
             self._refuse_if_lifted(run_id)
+            self.stirs += 1
             self._sleepers[number] = Sleeper(run_id, until, wake, in_thread)
         try:
             yield
         finally:
             with self._lock:
-                self._sleepers.pop(number, None)
+                self.stirs += self._sleepers.pop(number, None) is not None
         self._refuse_if_lifted(run_id)
 
     def lift(self) -> None:

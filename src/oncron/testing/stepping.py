@@ -123,14 +123,14 @@ class SteppedEngine(Engine):
             end = self._hand.now() + duration
             if at_once:
                 await self._settle(loop)  # what was declared and due before
-                await self._move(end, loop)
+                self._hand.move(end)
             while True:
                 at = await self._settle(loop)
                 if at is None or at > end:
                     if self._hand.now() >= end:
                         return list(self._told)
                     at = end
-                await self._move(at, loop)
+                self._hand.move(at)
 
     async def _settle(self, loop: asyncio.AbstractEventLoop | None) -> int | None:
         """Everything that is due is done. When something is due next, a sleeper's time included."""
@@ -138,12 +138,19 @@ class SteppedEngine(Engine):
         if loop is not None:
             self._tasks_on = loop
             replica.run_tasks_on(loop)
-        due = await replica.settle(self._hand.is_asleep, self._patience)
-        return min((at for at in (due, self._hand.next_wake()) if at is not None), default=None)
+        while True:
+            due = await replica.settle(self._hand.is_asleep, self._patience)
+            if not await self._somebody_stirs(replica):
+                return min((at for at in (due, self._hand.next_wake()) if at is not None), default=None)
 
-    async def _move(self, to: int, loop: asyncio.AbstractEventLoop | None) -> None:
-        if self._hand.move(to) and loop is not None:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_pass(), loop))
+    async def _somebody_stirs(self, replica: SteppedReplica) -> bool:
+        """Whether a run that sleeps in one of its tasks does something in another: that is not known, so the loop is
+        given some turns."""
+        loop, before = self._tasks_on or self.default_loop, self._hand.stirs
+        if self._hand.next_wake() is None or loop is None or not loop.is_running():
+            return False
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_pass(), loop))
+        return self._hand.stirs != before or replica.worker.moved.is_set()
 
     def _stepped(self) -> SteppedReplica:
         if not self.running or not isinstance(self._replica, SteppedReplica):
