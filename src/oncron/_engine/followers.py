@@ -46,9 +46,15 @@ class Followers:
             await self._told.wait()
             self._told.clear()
             ids = sorted(self._ended)[:_PAGE]
+            # Before the call: what ends while it is under way is told of anew, and may not be in its answer.
+            self._ended.difference_update(ids)
             if ids:
-                settled = await self._door(lambda store, ids=ids: store.settle_batches(ids))
-                self._ended.difference_update(ids)
+                try:
+                    settled = await self._door(lambda store, ids=ids: store.settle_batches(ids))
+                except BaseException:
+                    self._ended.update(ids)
+                    self._told.set()
+                    raise
                 self._tell(settled)
             if self._ended:
                 self._told.set()
