@@ -25,6 +25,7 @@ REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from oncron.stores.open import opener  # noqa: E402
+from tests.redis_server import RedisServer  # noqa: E402
 from tests.servers import PostgresServer  # noqa: E402
 
 WITHIN = 60
@@ -35,6 +36,10 @@ WITHIN = 60
 def store_of(kind: str, home: Path) -> Iterator[str]:
     if kind == "sqlite":
         yield f"sqlite:///{home}/oncron.db"
+        return
+    if kind in ("redis", "valkey"):
+        with RedisServer(kind, {"appendfsync": "always"}) as server:
+            yield server.url()
         return
     with PostgresServer() as server:
         yield server.create_database()
@@ -94,7 +99,7 @@ async def _runs(url: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stores", nargs="*", metavar="STORE", default=["postgresql", "sqlite"])
+    parser.add_argument("stores", nargs="*", metavar="STORE", default=["postgresql", "sqlite", "redis"])
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 3])
     parser.add_argument("--lead", type=float, default=20)

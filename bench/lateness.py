@@ -1,9 +1,9 @@
 """How late ticks run: three replicas, schedules every second, by the store's clock, beside a bare commit.
 
-Usage: lateness.py [sqlite] [postgresql] [--ticks 300] [--schedules 5] [--replicas 3]
+Usage: lateness.py [sqlite] [postgresql] [redis] [valkey] [--ticks 300] [--schedules 5] [--replicas 3]
 
 A tick's lateness is from its instant to the first line of its task, in whichever process that runs.
-The bare commit, one row inserted into a table of its own, is timed in the same run at the same pace,
+The bare commit, one row inserted into a table of its own or one SET, is timed in the same run at the same pace,
 half a second after each tick.
 """
 
@@ -15,13 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from oncron.cli.ledger import percentile_ms
 from tests.fault.fleet import Fleet, Load, machine_us
+from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
 
 WARM_UP = 5
@@ -48,7 +49,18 @@ def sqlite(home: Path) -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"sqlite:///{home}/oncron.db", lambda: connection.execute("insert into bare (at) values ('now')")
 
 
-STORES = {"postgresql": postgresql, "sqlite": sqlite}
+def on_redis(kind: str) -> Callable[[Path], AbstractContextManager[tuple[str, Callable[[], object]]]]:
+    @contextmanager
+    def place(_: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+        import redis
+
+        with RedisServer(kind, {"appendfsync": "always"}) as server, redis.Redis(port=server.port) as client:
+            yield server.url(), lambda: client.set("bare", "now")
+
+    return place
+
+
+STORES = {"postgresql": postgresql, "sqlite": sqlite, "redis": on_redis("redis"), "valkey": on_redis("valkey")}
 
 
 def measure(store: str, ticks: int, schedules: int, replicas: int) -> str:

@@ -22,7 +22,7 @@ from oncron._model import (
     WorkerRecord,
 )
 from oncron.stores.redis import _steps
-from oncron.stores.redis._wire import decoder
+from oncron.stores.redis._wire import decoder, readable
 
 PAGE = 500
 """Records that one script looks through: others wait meanwhile."""
@@ -72,7 +72,7 @@ class Reads(Protocol):
             else:
                 payload = {"after": mark, "page": most}
             last, *rows = await self._read("schedules", payload)
-            records = [record for row in rows if (record := _steps.schedule(row)) is not None]
+            records = [record for record in readable(_steps.schedule, rows) if record is not None]
             found += [
                 row
                 for row in records
@@ -91,7 +91,7 @@ class Reads(Protocol):
         while start is not None and len(found) < limit:
             asked = {"schedule": schedule, "since": since, "till": until, "limit": limit - len(found), "from": start}
             head, *raws = await self._read("gaps", asked | {"most": PAGE})
-            found += map(_gap, raws)
+            found += readable(_gap, raws)
             start = _page(head).more
         return found
 
@@ -103,7 +103,7 @@ class Reads(Protocol):
         ids = list(dict.fromkeys(run_ids))
         found: list[RunRecord] = []
         for start in range(0, len(ids), PAGE):
-            found += map(_steps.run, await self._read("get_runs", {"ids": ids[start : start + PAGE]}))
+            found += readable(_steps.run, await self._read("get_runs", {"ids": ids[start : start + PAGE]}))
         return found
 
     async def runs(self, where: RunFilter) -> list[RunRecord]:
@@ -111,7 +111,7 @@ class Reads(Protocol):
         while len(found) < where.limit:
             asked = asdict(replace(where, limit=where.limit - len(found)))
             head, *raws = await self._read("runs", asked | {"most": PAGE})
-            found += map(_steps.run, raws)
+            found += readable(_steps.run, raws)
             more = _page(head).more
             if more is None:
                 break

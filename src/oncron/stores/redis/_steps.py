@@ -34,7 +34,7 @@ from oncron._model import (
     ScheduleRecord,
     Status,
 )
-from oncron.errors import NotFound
+from oncron.errors import NotFound, StoreError
 from oncron.stores.redis._wire import decoder, encode
 
 CHUNK = 200
@@ -134,8 +134,12 @@ def schedule(row: Sequence[bytes | None]) -> ScheduleRecord | None:
     if not row:
         return None
     status, revision, cursor, next_at, last_token, created_count, created_at, changed_at, note, previous, raw = row
+    try:
+        definition = _definition(raw or b"")
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"the store holds a schedule that this release cannot read: {error}") from error
     return ScheduleRecord(
-        definition=_definition(raw or b""),
+        definition=definition,
         status=Status((status or b"").decode()),
         revision=int(revision or 0),
         cursor=int(cursor or 0),

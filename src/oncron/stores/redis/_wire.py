@@ -4,12 +4,16 @@ Lua reads a field that is nil as absent, and so it writes it: records are decode
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from oncron.errors import StoreError
+
 T = TypeVar("T")
+log = logging.getLogger("oncron.stores.redis")
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -23,7 +27,27 @@ def encode(payload: Any) -> bytes:
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    return msgspec.msgpack.Decoder(kind).decode
+    """It raises StoreError for what is no such thing: another release's, or edited by hand."""
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def read(raw: bytes) -> T:
+        try:
+            return decode(raw)
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"the store holds a {kind} that this release cannot read: {error}") from error
+
+    return read
+
+
+def readable(read: Callable[[Any], T], raws: Iterable[Any]) -> list[T]:
+    """Those that can be read. The others are left alone, and said."""
+    found: list[T] = []
+    for raw in raws:
+        try:
+            found.append(read(raw))
+        except StoreError as error:
+            log.error("record.unreadable: %s; it is left as it is", error)
+    return found
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -24,7 +24,7 @@ local function reader(lane, at_once)
         return id and {own.place(queue), order_key(due, priority), due, id}
     end
     return {
-        task = task, queue = queue, peek = peek,
+        lane = lane, task = task, queue = queue, peek = peek,
         next = function()
             place = place + 2
             return peek()
@@ -41,9 +41,9 @@ local function is_sooner(a, b)
     return false
 end
 
--- The ids of what is to be leased, in claim order: the lanes merged.
-local function wanted_ids()
-    local readers, ids, lanes = {}, {}, {}
+-- What is to be leased, in claim order: the lanes merged. [{id, lane}]
+local function first_runs(limit)
+    local readers, found, lanes = {}, {}, {}
     for _, lane in ipairs(call('ZRANGEBYSCORE', NS .. 'lanes', '-inf', int(now))) do
         local task, queue = parts(lane)
         if own.wants(task, queue) and own.fits(task, queue) then
@@ -51,13 +51,13 @@ local function wanted_ids()
         end
     end
     for _, lane in ipairs(lanes) do
-        local one = reader(lane, #lanes == 1 and args.limit or math.min(args.limit, 10))
+        local one = reader(lane, #lanes == 1 and limit or math.min(limit, 10))
         one.first = one.peek()
         if one.first then
             table.insert(readers, one)
         end
     end
-    while #ids < args.limit and #readers > 0 do
+    while #found < limit and #readers > 0 do
         local best = 1
         for place = 2, #readers do
             if is_sooner(readers[place].first, readers[best].first) then
@@ -66,7 +66,7 @@ local function wanted_ids()
         end
         local one = readers[best]
         if own.takes(one.task, one.queue) then
-            table.insert(ids, one.first[4])
+            table.insert(found, {id = one.first[4], lane = one.lane})
             one.first = one.next()
         else
             one.first = nil  -- its task, its queue or the fleet is full
@@ -75,7 +75,7 @@ local function wanted_ids()
             table.remove(readers, best)
         end
     end
-    return ids
+    return found
 end
 
 local runs = held_by_claim(args)
@@ -86,9 +86,18 @@ if #runs > 0 then
         table.insert(texts, cmsgpack.pack(run))
     end
 elseif args.limit > 0 then
-    for _, id in ipairs(wanted_ids()) do
-        table.insert(texts, lease(load(id), args))
-    end
+    local unread
+    repeat
+        unread = false
+        for _, wanted in ipairs(first_runs(args.limit - #texts)) do
+            local run = load_or_set_aside(wanted.id, 'ZREM', NS .. 'ready:' .. wanted.lane, wanted.id)
+            if run then
+                table.insert(texts, lease(run, args))
+            else
+                changed_lanes[wanted.lane], unread = true, true
+            end
+        end
+    until not unread
 end
 local till = #texts > 0 and renew(args.worker, args.lease_for) or lease_until(args.worker) or 0
 settle()

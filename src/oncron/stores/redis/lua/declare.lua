@@ -18,7 +18,7 @@ local function repark(row)
     end
     for _, id in ipairs(call('ZINTER', 2, NS .. 'open', NS .. 'runs-of:' .. row.name)) do
         local run = load(id)
-        if not run.backfill then
+        if run and not run.backfill then
             table.insert(runs, run)
             head = (not head or is_sooner(run, head)) and run or head
         end

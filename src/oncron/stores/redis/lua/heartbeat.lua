@@ -27,8 +27,10 @@ end
 for _, report in ipairs(args.reports) do
     if is_mine(report.run_id, report.token) then
         local run = load(report.run_id)
-        run.progress, run.checkpoint = report.progress or run.progress, report.checkpoint or run.checkpoint
-        save(run)
+        if run then
+            run.progress, run.checkpoint = report.progress or run.progress, report.checkpoint or run.checkpoint
+            save(run)
+        end
     end
 end
 local lost, cancel, listed = {}, {}, {}
@@ -44,7 +46,7 @@ for _, claim in ipairs(args.held) do
 end
 local answer = {cmsgpack.pack({now = now, lease_until = till, lost = lost, cancel = cancel})}
 for id in pairs(mine) do
-    if not listed[id] then
+    if not listed[id] and load_or_set_aside(id, 'HDEL', NS .. 'held:' .. me, id) then
         table.insert(answer, call('GET', NS .. 'run:' .. id))
     end
 end

@@ -53,8 +53,8 @@ local function prune_surplus()
         else
             id, j = b[j], j + 2
         end
-        local run = load(id)
-        if left > 0 and not has_batch(run) then
+        local run = load_or_set_aside(id, 'ZREM', NS .. 'runs', id)
+        if run and left > 0 and not has_batch(run) then
             forget(run)
             left = left - 1
         end
@@ -74,11 +74,11 @@ local function prune_runs(state, before)
             break
         end
         seen = seen + 1
-        local run = load(id)
-        if run.ended_at < before and not has_batch(run) then
+        local run = load_or_set_aside(id, 'ZREM', index, id)
+        if run and run.ended_at < before and not has_batch(run) then
             forget(run)
             left = left - 1
-        else
+        elseif run then
             kept = kept + 1
         end
     end

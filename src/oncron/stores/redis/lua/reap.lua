@@ -26,7 +26,10 @@ for _, worker in ipairs(call('ZRANGEBYSCORE', NS .. 'leases', '-inf', int(now)))
         if #answer > args.limit then
             break
         end
-        table.insert(answer, take_away(load(id)))
+        local run = load_or_set_aside(id, 'HDEL', NS .. 'held:' .. worker, id)
+        if run then
+            table.insert(answer, take_away(run))
+        end
     end
     local busy = call('EXISTS', NS .. 'held:' .. worker) == 1
     if not busy and lease_until(worker) < now - DROPPED_AFTER and call('HDEL', NS .. 'workers', worker) == 1 then

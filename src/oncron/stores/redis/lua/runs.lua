@@ -31,7 +31,11 @@ local function best_index()
     return best or NS .. 'runs', is_exact
 end
 
-local function matches(run)
+local function matches(raw)
+    local readable, run = pcall(read, raw)
+    if not readable then
+        return false
+    end
     for _, field in ipairs({'schedule', 'task', 'state', 'queue', 'batch'}) do
         if args[field] and args[field] ~= run[field] then
             return false
@@ -77,7 +81,7 @@ if last >= 0 then
             break
         end
         local raw = call('GET', NS .. 'run:' .. ids[place])
-        if is_exact or matches(read(raw)) then
+        if raw and (is_exact or matches(raw)) then
             table.insert(answer, raw)
         end
         if #answer > args.limit then

@@ -106,8 +106,8 @@ local function held_by_claim(spec)
     local held, found = call('HGETALL', NS .. 'held:' .. spec.worker), {}
     for place = 1, #held, 2 do
         if string.find(held[place + 1], ' ' .. spec.claim_id, 1, true) then
-            local run = load(held[place])
-            if run.claim_id == spec.claim_id then
+            local run = load_or_set_aside(held[place], 'HDEL', NS .. 'held:' .. spec.worker, held[place])
+            if run and run.claim_id == spec.claim_id then
                 table.insert(found, run)
             end
         end

@@ -70,62 +70,75 @@ local function firmly_waiting(line)
     end
     for _, range in ipairs({{'-inf', '(-4e15'}, {'-4e15', '(0'}}) do
         local first = call('ZRANGEBYSCORE', line, range[1], range[2], 'LIMIT', 0, 1)[1]
-        consider(first and load(string.sub(first, 18)))
+        consider(first and load_or_set_aside(string.sub(first, 18), 'ZREM', line, first))
     end
     local waiting = {}
     for _, member in ipairs(call('ZRANGEBYSCORE', line, 0, '+inf')) do
-        local run = load(string.sub(member, 18))
-        if run.is_catchup then
+        local run = load_or_set_aside(string.sub(member, 18), 'ZREM', line, member)
+        if run and run.is_catchup then
             consider(run)
             break
         end
-        table.insert(waiting, run)
+        table.insert(waiting, run)  -- nil adds nothing
     end
     return found, waiting
 end
 
--- How a new run meets the place. Writes nothing.
+-- Unparks the next in line if nobody has the place. Returns what was unparked.
+local function fill_place(row)
+    local line = NS .. 'line:' .. row.name
+    while #row.heads == 0 do
+        local first = call('ZRANGE', line, 0, 0)[1]
+        if not first then
+            return nil
+        end
+        local run = load_or_set_aside(string.sub(first, 18), 'ZREM', line, first)
+        if run then
+            run.parked = nil
+            save(run)
+            return run
+        end
+    end
+end
+
+-- Who has the place. One that cannot be read cannot have it.
+local function head_of(row)
+    while row.heads[1] do
+        local head = load(row.heads[1])
+        if head then
+            return head
+        end
+        call('SADD', NS .. 'unreadable', row.heads[1])
+        rehead(row.name, row.heads[1], false)
+    end
+    return fill_place(row)
+end
+
+-- How a new run meets the place.
 --   in_the_way     id of the run because of which the new one is refused
 --   superseded     runs that end as skipped, so that the new one waits instead
 --   asked_to_stop  the head that is to stop
 --   parked         whether the new one waits
 local function admit(row, overlap, catchup)
-    if overlap == 'allow' or #row.heads == 0 then
+    local head = overlap ~= 'allow' and #row.heads > 0 and head_of(row)
+    if not head then
         return FREE
     end
     if catchup or overlap == 'queue' then
         return {superseded = {}, parked = true}
     end
     if overlap == 'skip' then
-        return {in_the_way = row.heads[1]}
+        return {in_the_way = head.id}
     end
     local firm, waiting = firmly_waiting(NS .. 'line:' .. row.name)
     if firm then
         return {in_the_way = firm.id}
     end
     local verdict = {superseded = waiting, parked = true}
-    if overlap == 'cancel' then
-        local head = load(row.heads[1])
-        if head.state == 'running' and not head.cancel_requested then
-            verdict.asked_to_stop = head
-        end
+    if overlap == 'cancel' and head.state == 'running' and not head.cancel_requested then
+        verdict.asked_to_stop = head
     end
     return verdict
-end
-
--- Unparks the next in line if nobody has the place. Returns what was unparked.
-local function fill_place(row)
-    if #row.heads > 0 then
-        return nil
-    end
-    local first = call('ZRANGE', NS .. 'line:' .. row.name, 0, 0)[1]
-    if not first then
-        return nil
-    end
-    local run = load(string.sub(first, 18))
-    run.parked = nil
-    save(run)
-    return run
 end
 
 -- The run ends (G6) and frees its place. Returns its record's text and what got the place.

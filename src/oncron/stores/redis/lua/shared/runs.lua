@@ -11,6 +11,7 @@
 --   held:WORKER         hash id -> "token claim_id", or "token claim_id !" once asked to cancel
 --   line:SCHEDULE       zset of the parked ones: who starts first comes first
 --   unique              hash key -> id of the open run that has it
+--   unreadable          set of ids whose record could not be read: it stays as it is, out of the others' way
 --   counts              hash: claims held (t TASK, q QUEUE, *) and open runs (o QUEUE)
 --   batch-runs:BATCH    zset of ids by created_at; batch-states:BATCH, hash state -> how many, while the batch
 --                       is on record
@@ -86,9 +87,24 @@ local function read(raw)
     return run
 end
 
+-- The run, or nil if there is none, or none that can be read.
 local function load(id)
     local raw = call('GET', NS .. 'run:' .. id)
-    return raw and read(raw) or nil
+    if not raw then
+        return nil
+    end
+    local readable, run = pcall(read, raw)
+    return readable and run.id == id and run or nil
+end
+
+-- The run of an index's entry; if it cannot be read, the entry is removed (ZREM or HDEL) and nil returned.
+local function load_or_set_aside(id, remove, index, entry)
+    local run = load(id)
+    if not run then
+        call('SADD', NS .. 'unreadable', id)
+        call(remove, index, entry)
+    end
+    return run
 end
 
 local function exists(id)
