@@ -19,6 +19,7 @@ from tests.contract.given import (
     run_now,
     run_of,
     seen,
+    spec,
 )
 
 # --- what frees the place ---------------------------------------------------------------------
@@ -150,6 +151,19 @@ async def test_changed_from_allow_the_place_goes_to_one_that_has_started(store: 
     assert await claimable(store, now=at(3)) == []
     await finish(store, second_run, now=at(3))
     assert await claimable(store, now=at(3)) == [at(1)]
+
+
+async def test_changed_from_allow_one_that_had_started_comes_before_earlier_ones_that_had_not(
+    store: ReadableStore,
+) -> None:
+    await declared(store, overlap=Overlap.ALLOW)
+    await fired(store, at(1))
+    [started] = (await fired(store, at(2), claim=spec())).leases
+    await finish(store, started, OutcomeKind.RELEASED, now=at(2))
+
+    await changed(store, await seen(store), now=at(2), overlap=Overlap.QUEUE)
+
+    assert await claimable(store, now=at(3)) == [at(2)]
 
 
 async def test_changed_from_allow_while_several_run_none_starts_before_the_last_has_ended(store: ReadableStore) -> None:
