@@ -132,7 +132,7 @@ delete from {ns}_sets where noted_at < :before;
 -- name: set.unheld
 -- Active schedules of code that changed before and are in no set.
 select s.name from {ns}_schedules s cross join {ns}_cursors c on c.name = s.name
-where c.status = 'active' and s.changed_at < :before and s.definition ->> '$.origin' is not 'api'
+where c.status = 'active' and s.changed_at < :before and json_extract(s.definition, '$.origin') is not 'api'
   and s.name not in (select j.value from {ns}_sets t, json_each(t.names) j)
 order by s.name limit :limit;
 
