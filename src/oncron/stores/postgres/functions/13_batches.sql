@@ -68,9 +68,9 @@ declare
 begin
     if jsonb_typeof(p_ids) = 'array' then
         v_ids := array(
-            select b.id from batches b
-            where b.id = any(array(select jsonb_array_elements_text(p_ids))) and b.id > p_after
-            order by b.id limit p_limit);
+            select f.id from unnest(array(select distinct jsonb_array_elements_text(p_ids))) as i(id)
+            cross join lateral (select b.id from batches b where b.id = any(array[i.id]) offset 0) f
+            where f.id > p_after order by f.id limit p_limit);
     else
         v_ids := array(
             select b.id from batches b
@@ -102,15 +102,30 @@ create or replace function state_of_batch(
 language plpgsql volatile as $$
 begin
     select b.id,
-        b.died_at is null and exists (select from runs r where r.batch = b.id and r.state in ('failed', 'lost')),
-        b.closed and not exists (select from runs r where r.batch = b.id and r.state in ('pending', 'running'))
+        b.died_at is null and has_runs(b.id, '{failed,lost}'),
+        b.closed and not has_runs(b.id, '{pending,running}')
             and not exists (select from batches c where c.parent = b.id and c.completed_at is null),
         b.completed_at is null,
-        not exists (select from runs r where r.batch = b.id and r.state in ('failed', 'lost', 'cancelled'))
+        not has_runs(b.id, '{failed,lost,cancelled}')
             and not exists (select from batches c where c.parent = b.id and c.succeeded_at is null),
         b.reopened
     into row_id, dies, quiet, completes, succeeds, reopened
     from batches b where b.id = p_id and b.succeeded_at is null;
+end $$;
+
+-- Whether the batch has a run in one of these states, by the snapshot of whoever asks (so it is stable). One state
+-- after the other: each is one look into the index, however large the batch.
+create or replace function has_runs(p_batch text, p_states text[]) returns boolean
+language plpgsql stable as $$
+declare
+    v_state text;
+begin
+    foreach v_state in array p_states loop
+        if exists (select from runs where batch = p_batch and state = v_state) then
+            return true;
+        end if;
+    end loop;
+    return false;
 end $$;
 
 -- Sets what can be set of a locked batch, each with its callback, so once; then of its parent, if it moved.
@@ -277,7 +292,7 @@ begin
             order by b.created_at desc, b.id desc limit p_limit);
     else
         v_ids := array(
-            select b.id from batches b where (b.created_at, b.id) < (v_created_at, v_id)
+            select b.id from batches b where b.created_at >= 0 and (b.created_at, b.id) < (v_created_at, v_id)
             order by b.created_at desc, b.id desc limit p_limit);
     end if;
     return (

@@ -22,7 +22,7 @@ begin
         select r.id from runs r
         where r.ended_at is not null and r.created_at < greatest(p_ended_before, p_failed_before) + 3600000000
             and r.ended_at < case when r.state in ('failed', 'lost') then p_failed_before else p_ended_before end
-            and (r.batch is null or not exists (select from batches b where b.id = r.batch))
+            and (r.batch is null or (select true from batches b where b.id = r.batch limit 1) is null)
         order by r.created_at limit v_left for update skip locked);
     delete from runs where id = any(v_ids);
     v_left := v_left - cardinality(v_ids);
@@ -59,7 +59,7 @@ begin
             select r.id, r.batch from runs r where r.state in ('failed', 'lost')
             order by r.created_at desc, r.id desc offset p_keep
         ) s
-        where s.batch is null or not exists (select from batches b where b.id = s.batch)
+        where s.batch is null or (select true from batches b where b.id = s.batch limit 1) is null
         limit p_limit);
     -- What is opened again at this moment is passed over.
     delete from runs where id = any(array(
@@ -78,16 +78,14 @@ begin
     v_ids := array(
         select b.id from batches b
         where b.completed_at < p_before
-            and (b.parent is null or not exists (select from batches p where p.id = b.parent))
-            and not exists (select from runs r where r.batch = b.id and r.state in ('pending', 'running'))
+            and (b.parent is null or (select true from batches p where p.id = b.parent limit 1) is null)
+            and not has_runs(b.id, '{pending,running}')
         order by b.completed_at limit p_limit for update skip locked);
     if cardinality(v_ids) = 0 then
         return 0;
     end if;
     -- Again, under the locks: a run of it may have been opened in between.
-    delete from batches b
-    where b.id = any(v_ids)
-        and not exists (select from runs r where r.batch = b.id and r.state in ('pending', 'running'));
+    delete from batches b where b.id = any(v_ids) and not has_runs(b.id, '{pending,running}');
     get diagnostics v_pruned = row_count;
     return v_pruned;
 end $$;

@@ -75,7 +75,8 @@ create table batches (
     on_success jsonb,
     on_death jsonb
 ) with (fillfactor = 50);
-create index batches_newest on batches (created_at, id);
+-- Partial, so that no look-up by id can take it.
+create index batches_newest on batches (created_at, id) where created_at >= 0;
 create index batches_died on batches (created_at, id) where died_at is not null;
 create index batches_unsettled on batches (id) where succeeded_at is null and (completed_at is null or reopened);
 create index batches_completed on batches (completed_at) where completed_at is not null;
