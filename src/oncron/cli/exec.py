@@ -29,6 +29,7 @@ from oncron.triggers import Trigger
 @click.option("--missed", metavar="POLICY", help=f"Ticks while no host ran: {', '.join(MISSED)}.  [default: latest]")
 @click.option("--retries", metavar="N", help="Runs again after a failure or a dead host.  [default: 0]")
 @click.option("--jitter", metavar="DURATION", help="Start up to so much later, drawn from name and tick.")
+@click.option("--ping", metavar="URL", help="POST there, as healthchecks.io has it: URL/start, URL, URL/fail.")
 @shared_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
 def exec_command(
@@ -45,6 +46,7 @@ def exec_command(
     missed: str | None,
     retries: str | None,
     jitter: str | None,
+    ping: str | None,
     **where: Any,
 ) -> None:
     """Run COMMAND on a schedule, in the foreground, until SIGTERM or SIGINT. Start it on several hosts with one
@@ -61,6 +63,8 @@ def exec_command(
     options = read_options(given)
     foreground = Foreground(name, **where)
     foreground.add(Job(name, trigger, found, options))
+    if ping is not None:
+        foreground.ping(name, ping)
     foreground.announce()
     foreground.run(log_format)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from oncron import Event, Oncron, RunContext
+from oncron import Event, Oncron, RunContext, tracing
 from oncron._clock import SECOND, wall_us
 from oncron.cli import logs, render
 from oncron.cli.command import Command, Commands
 from oncron.cli.instants import read_duration
-from oncron.cli.run import greet, wait_for
+from oncron.cli.run import greet, serve_metrics, wait_for
 from oncron.cli.target import Target
 from oncron.triggers import Trigger
 
@@ -53,6 +53,12 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 metavar="DURATION",
                 help="Without a sign of life for so long, another host may take over.  [15s]",
             ),
+            click.option(
+                "--metrics-port",
+                type=click.IntRange(0, 65535),
+                metavar="PORT",
+                help="Serve Prometheus metrics; 0 takes a free port, and says which.",
+            ),
             click.option("--log-format", type=click.Choice(["text", "json"]), help="How to log, on stderr."),
         )
     ):
@@ -87,6 +93,7 @@ class Foreground:
         stop_within: str,
         kill_after: str,
         lease_for: str,
+        metrics_port: int | None = None,
     ) -> None:
         stopping, killing = read_duration(stop_within, "--stop-within"), read_duration(kill_after, "--kill-after")
         lease = read_duration(lease_for, "--lease-for")
@@ -102,12 +109,17 @@ class Foreground:
             lifespan=self._commands.forwarding,
         )
         self._target = Target(self._app, name, in_code=True)
+        self._metrics_port = metrics_port
         self._jobs: list[Job] = []
 
     def add(self, job: Job) -> None:
         """Raises InvalidTrigger, InvalidOption, DuplicateName."""
         self._app.schedule(job.trigger, name=job.name, **job.options)(self._body(job.command))
         self._jobs.append(job)
+
+    def ping(self, schedule: str, url: str) -> None:
+        """Tell somebody outside of each start, success and failure. Raises InvalidOption."""
+        tracing.pings(self._app, {schedule: url})
 
     def announce(self) -> None:
         """Each schedule in words with its zone, and its next instants."""
@@ -139,6 +151,8 @@ class Foreground:
         """Until SIGTERM or SIGINT. Raises StoreError."""
         self._app.sync(wait_for(self._target))
         logs.start(log_format)
+        if self._metrics_port is not None:
+            serve_metrics(self._app, self._metrics_port)
 
         @self._app.on("worker.started")
         def say(event: Event) -> None:  # pyright: ignore[reportUnusedFunction] - the app calls it

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import click
 
-from oncron import Event, _defaults as limits
+from oncron import Event, Oncron, _defaults as limits
 from oncron._clock import boot_us, sleep_us
 from oncron._options import queue_name
 from oncron.cli import logs, render
@@ -53,7 +53,7 @@ def run_command(
         found.override(concurrency=concurrency)
 
     if metrics_port is not None:
-        _serve_metrics(found, metrics_port)
+        serve_metrics(found.app, metrics_port)
 
     @found.app.on("worker.started")
     def say(event: Event) -> None:  # pyright: ignore[reportUnusedFunction] - the app calls it
@@ -62,11 +62,11 @@ def run_command(
     found.app.run(scheduler=only != "worker", worker=only != "scheduler")
 
 
-def _serve_metrics(target: Target, port: int) -> None:
+def serve_metrics(app: Oncron, port: int) -> None:
     """Until the process ends. Raises InvalidOption."""
     from oncron import metrics
 
-    served = metrics.serve(target.app, port)
+    served = metrics.serve(app, port)
     log.info("metrics at http://0.0.0.0:%d/metrics", served.port, extra={"event": "metrics.served"})
 
 
