@@ -193,8 +193,7 @@ class RedisServer:
 def cluster(kind: str, nodes: int) -> Generator[list[RedisServer]]:
     """So many primaries that share the slots, on loopback. The first one's URL leads to all."""
     settings = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "2000"}
-    # The bus is on the port plus ten thousand.
-    servers = [RedisServer(kind, settings, port=free_port_below(50_000)) for _ in range(nodes)]
+    servers = [RedisServer(kind, settings, port=free_cluster_port()) for _ in range(nodes)]
     try:
         share = -(-16384 // nodes)
         for number, server in enumerate(servers):
@@ -231,12 +230,14 @@ class Sentinel(RedisServer):
         return bool(self.command("SENTINEL", "REPLICAS", "main"))
 
 
-def free_port_below(most: int) -> int:
+def free_cluster_port() -> int:
+    """Free, and so is the bus' port, ten thousand above; both below those that connections get."""
     while True:
-        port = random.randrange(20_000, most)
-        with socket.socket() as probe:
+        port = random.randrange(12_000, 22_000)
+        with socket.socket() as first, socket.socket() as second:
             try:
-                probe.bind(("127.0.0.1", port))
+                first.bind(("127.0.0.1", port))
+                second.bind(("127.0.0.1", port + 10_000))
             except OSError:
                 continue
         return port
