@@ -136,7 +136,7 @@ declare
     v_leases json := '[]';
     v_odd json := '[]';
     v_until bigint := 0;
-    v_newest text collate "C" := newest_tzdata(jsonb_build_array(p_plan), v_now);
+    v_newest text collate "C" := case when p_plan ? 'tz' then newest_tzdata(jsonb_build_array(p_plan), v_now) else '' end;
 begin
     update cursors k
     set cursor = v_cursor, fire_id = p_fire_id, fire_result = null, created_count = k.created_count + 1,
