@@ -21,6 +21,8 @@ async def nothing() -> None:
 
 if os.environ["ONCRON_STORE"].startswith("sqlite"):
     from oncron.stores.sqlite import SQLiteStore as Store
+elif os.environ["ONCRON_STORE"].startswith("redis"):
+    from oncron.stores.redis import RedisStore as Store
 else:
     from oncron.stores.postgres import PostgresStore as Store
 _fire = Store.fire

@@ -1,9 +1,9 @@
 """What an idle replica costs: scheduler and worker with an hourly schedule, left alone.
 
-Usage: idle.py [sqlite] [postgresql] [--seconds 60] [--replicas 1]
+Usage: idle.py [sqlite] [postgresql] [redis] [valkey] [--seconds 60] [--replicas 1]
 
-Statements are counted in the server's log, transactions in pg_stat_database; CPU is of the replica's
-process, in percent of one core; memory is its resident set.
+Statements are counted in the server's log, transactions in pg_stat_database; on Redis both are commands.
+CPU is of the replica's process, in percent of one core; memory is its resident set.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
+from tests.redis_server import RedisServer  # noqa: E402
 from tests.servers import PostgresServer  # noqa: E402
 
 SETTLE = 20
@@ -48,6 +49,21 @@ class Server:
         return len(re.findall(rf"db={name} LOG:  (?:statement|execute)", log)), row[0]
 
 
+class Commands:
+    """A Redis or Valkey; what a script calls inside counts as well, and is left out here."""
+
+    def __init__(self, kind: str) -> None:
+        self.server = RedisServer(kind)
+        self.server.start()
+        self.url = self.server.url()
+
+    def counts(self) -> tuple[int, int]:
+        said = self.server.info("commandstats")
+        outer = ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_ping", "cmdstat_publish")
+        count = sum(said[name]["calls"] for name in outer if name in said)
+        return count, count
+
+
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -61,7 +77,7 @@ def resident_mb(pid: int) -> float:
 
 def measure(kind: str, seconds: float, replicas: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        server = Server() if kind == "postgresql" else None
+        server = Server() if kind == "postgresql" else None if kind == "sqlite" else Commands(kind)
         url = server.url if server else f"sqlite:///{folder}/oncron.db"
         command = [sys.executable, "-m", "oncron", "run", "bench._idle_app:app"]
         with Path(folder, "log").open("wb") as log:

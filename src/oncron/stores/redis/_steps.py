@@ -246,7 +246,7 @@ def _plan(plan: FirePlan) -> dict[str, Any]:
         "revision": str(plan.seen_revision),
         "seen": str(plan.seen_cursor),
         "cursor": str(plan.new_cursor),
-        "next_at": plan.next_at,
+        "next_at": _text(plan.next_at),
         "zones": plan.tzdata or None,
         "ticks": ticks,
         "gaps": plan.gaps,

@@ -11,7 +11,7 @@ from oncron.errors import StoreUnavailable
 from oncron.stores.redis import _errors
 from oncron.stores.redis._link import Link
 
-ASK_EVERY_S = 20.0
+ASK_EVERY_S = 45.0
 """A silent connection is asked this often whether it is still there: it may be dead unnoticed."""
 _DEADLINE_S = CALL_DEADLINE / 1_000_000
 

@@ -2,7 +2,7 @@
 --
 -- fire: each schedule's cursor passes its due ticks, once (G1, G2, G3, G11).
 --
--- args     plans    [{name, revision, seen, cursor (text), next_at, zones, ticks [{run_id, tick, due_at,
+-- args     plans    [{name, revision, seen, cursor, next_at (text), zones, ticks [{run_id, tick, due_at,
 --                   is_catchup, missed_count}] by tick, gaps [Gap]}]: all ticks and gaps in (seen, cursor]
 --          fire_id, claim (a ClaimSpec)
 -- returns  {now, lease_until, odd}, then the leased runs' records in claim order. `odd` [{place, outcome,
@@ -114,7 +114,7 @@ local function move_cursor(row, plan, fired)
     local next_at = not is_used_up(row) and plan.next_at or nil
     row.cursor, row.fire_id, row.writes_later = plan.cursor, args.fire_id, false
     call('HSET', row.key, 'heads', table.concat(row.heads, ' '), 'created_count', int(row.created_count),
-        'fire_id', args.fire_id, 'fired', fired, 'next_at', next_at and int(next_at) or '', 'cursor', plan.cursor)
+        'fire_id', args.fire_id, 'fired', fired, 'next_at', next_at or '', 'cursor', plan.cursor)
     if next_at then
         call('ZADD', NS .. 'due', next_at, row.name)
     else

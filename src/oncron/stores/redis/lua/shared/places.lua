@@ -28,8 +28,10 @@ local function schedule(name)
         created_count = tonumber(row[4]), overlap = row[5], limit = number(row[6]), heads = {},
         fire_id = row[8],
     }
-    for id in string.gmatch(row[7] or '', '%S+') do
-        table.insert(known.heads, id)
+    if row[7] and row[7] ~= '' then
+        for id in string.gmatch(row[7], '%S+') do
+            table.insert(known.heads, id)
+        end
     end
     schedules[name] = known
     return known

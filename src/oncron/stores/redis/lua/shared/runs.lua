@@ -36,7 +36,7 @@ local function is_open(run)
 end
 
 local function lane_of(run)
-    return run.task .. '\n' .. run.queue .. '\n' .. int(run.priority)
+    return run.task .. '\n' .. run.queue .. '\n' .. (run.priority == 0 and '0' or int(run.priority))
 end
 
 local function position(run)
