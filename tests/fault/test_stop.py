@@ -19,8 +19,12 @@ LIMIT = 2.0
 """stop_within of these replicas, seconds."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "redis":
+        server = request.getfixturevalue("redis_server")
+        server.command("FLUSHALL")
+        return server.url()
     return f"sqlite:///{tmp_path}/oncron.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
 
