@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import redis
 
 from tests.servers import PostgresServer
 
@@ -63,22 +64,33 @@ def test_terminated_backends_are_counted_and_gone(own_postgres: PostgresServer) 
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="watches processes through Linux's pidfd")
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_server_ends_with_the_process_that_started_it(end: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [
+        ("postgres", signal.SIGKILL), ("postgres", signal.SIGTERM), ("postgres", signal.SIGINT),
+        ("redis", signal.SIGKILL), ("valkey", signal.SIGTERM),
+    ],
+)  # fmt: skip
+def test_a_server_ends_with_the_process_that_started_it(kind: str, end: signal.Signals) -> None:
     shell = subprocess.Popen(
-        [sys.executable, "-m", "tests.servers", "postgres"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.servers", kind], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
     )
     assert shell.stdout is not None
     with shell.stdout:
         url = shell.stdout.readline().strip()
-    data = Path(str(query(url, "show data_directory")))
-    postmaster = int((data / "postmaster.pid").read_text().split()[0])
+    if kind == "postgres":
+        data = Path(str(query(url, "show data_directory")))
+        server = int((data / "postmaster.pid").read_text().split()[0])
+    else:
+        with redis.Redis.from_url(url, decode_responses=True) as client:
+            data = Path(client.config_get("dir")["dir"])
+        server = int((data / "server.pid").read_text())
     guard = next(
         int(entry.name)
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and f"guard\0{data.parent}\0" in _command_of(entry)
     )
-    ends = [os.pidfd_open(postmaster), os.pidfd_open(guard)]
+    ends = [os.pidfd_open(server), os.pidfd_open(guard)]
     shell.send_signal(end)
     shell.wait(timeout=20)
     for pidfd in ends:
