@@ -11,6 +11,7 @@ FAULT_WORK       least and most milliseconds that a task takes
 FAULT_RETRIES    retries of the schedules: another number is another definition with the same ticks
 FAULT_NAMESPACE  where in the store it meets the others
 FAULT_RELEASE    release of this replica's code; none if empty
+FAULT_CLOCK      a file with seconds: SIGUSR1 makes this replica's wall clock jump by them
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import time
+from pathlib import Path
 
-from oncron import Oncron, RunContext, Task, backoff, every
+from oncron import Oncron, RunContext, Task, _clock, backoff, every
 from oncron.cli import ledger
 from oncron.triggers import Trigger
 
@@ -37,6 +40,14 @@ app = Oncron(
     namespace=os.environ.get("FAULT_NAMESPACE", "oncron"),
     release=int(_release) if _release else None,
 )
+
+
+def jump(*_: object) -> None:
+    """The wall clock of this process is set by hand."""
+    _clock._OFFSET += round(float(Path(os.environ["FAULT_CLOCK"]).read_text()) * _clock.SECOND)
+
+
+signal.signal(signal.SIGUSR1, jump)
 
 
 def mark(ctx: RunContext, what: str) -> None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 from oncron import _plan
-from oncron._engine import door, registrar, scheduler, shards
+from oncron._engine import door, keeper, registrar, scheduler, shards
 from oncron._model import Reaped, new_run_id
 from oncron.stores.sqlite import _fire, _reads, _workers
 from tests.fault.app import app
@@ -99,6 +99,11 @@ def nothing_remembered() -> None:
     scheduler.Scheduler._not_rolled_back = believed
 
 
+def lease_never_doubted() -> None:
+    """A replica that cannot renew its lease goes on executing."""
+    keeper.Keeper.doubtful = property(lambda self: False)
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "none": everybody_is_first,
     "compare-and-set dropped": compare_and_set_dropped,
@@ -106,6 +111,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "never reaped": never_reaped,
     "living reaped": living_reaped,
     "fired early": fired_early,
+    "lease never doubted": lease_never_doubted,
     "no patience": no_patience,
     "nothing remembered": nothing_remembered,
     "owed ticks dropped by a change": owed_dropped,

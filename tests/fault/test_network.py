@@ -1,0 +1,64 @@
+"""Ways to PostgreSQL that are cut, swallowed, narrowed and closed; clocks that jump while their replicas hold runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fault import faults, network
+from tests.fault.faults import Fault
+from tests.fault.fleet import Fleet, Load
+from tests.fault.oracle import Findings
+from tests.fault.test_storm import TO_REPLICAS, to_server
+from tests.servers import PostgresServer
+
+
+def weather(fleet: Fleet, port: int, more: Sequence[tuple[str, Fault]], *, rounds: int, seed: int) -> Findings:
+    """A storm of every fault of network and clocks, and `more`."""
+    with network.linked(fleet, port) as links, fleet.running():
+        kinds = [*network.to_network(links), *network.CLOCK_JUMPS, *more]
+        done = faults.storm(fleet, kinds, rounds=rounds, seed=seed)
+        found = fleet.settle()
+    print(f"\nseed {seed}, {sum(done.values())} faults: {done}\n{found.summary()}")
+    assert not found.all, f"{found}\n{fleet.logs()}"
+    assert not network.two_at_once(fleet), f"{network.two_at_once(fleet)}\n{fleet.logs()}"
+    assert found.takeovers >= rounds, "the faults met nobody at work"
+    return found
+
+
+@pytest.mark.timeout(120)
+def test_a_short_storm_in_network_and_clocks_loses_and_doubles_nothing(postgres_url: str, tmp_path: Path):
+    fleet = Fleet(postgres_url, tmp_path, Load(fast=4, second=0, lease=1.5))
+    port = int(postgres_url.rsplit(":", 1)[1].split("/", maxsplit=1)[0])
+    assert weather(fleet, port, [], rounds=1, seed=5).ticks >= 100
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+def test_a_long_storm_in_network_and_clocks_loses_and_doubles_nothing(own_postgres: PostgresServer, tmp_path: Path):
+    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(fast=5, second=3, lease=3))
+    more = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(own_postgres)]
+    assert weather(fleet, own_postgres.port, more, rounds=10, seed=6).ticks >= 10_000
+
+
+def cut_off(mutant: str, url: str, home: Path) -> list[str]:
+    """What is seen of a replica that is swallowed for two leases while it executes long runs."""
+    fleet = Fleet(url, home, Load(fast=1, second=0, lease=1, work="2500 3000", mutant=mutant), offsets=(0, 0))
+    port = int(url.rsplit(":", 1)[1].split("/", maxsplit=1)[0])
+    with network.linked(fleet, port) as links, fleet.running():
+        time.sleep(1)
+        replica = fleet.holder()
+        with fleet.disturbing("black hole", replica.worker, echo=1):
+            links[replica.name].swallow()
+            time.sleep(3)
+            links[replica.name].heal()
+        time.sleep(1)
+    return network.two_at_once(fleet)
+
+
+@pytest.mark.parametrize("mutant", [pytest.param("none", marks=pytest.mark.long), "lease never doubted"])
+def test_two_at_once_show_when_a_lease_is_never_doubted(mutant: str, postgres_url: str, tmp_path: Path):
+    assert bool(cut_off(mutant, postgres_url, tmp_path)) == (mutant != "none")
