@@ -14,7 +14,7 @@ from oncron.errors import DefinitionError, InvalidArguments, InvalidOption, NotF
 async def until(seen: Sequence[object], count: int) -> None:
     async with asyncio.timeout(15):
         while len(seen) < count:  # noqa: ASYNC110 - threads append
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
 
 
 async def test_s50_callbacks_come_when_all_runs_have_ended(app: Oncron) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -127,6 +128,7 @@ def test_sync_code_holds_a_lock_too(replica: Callable[[], Oncron]) -> None:
 def test_a_sync_block_whose_lock_was_lost_ends_with_an_error(app: Oncron) -> None:
     lock = app.lock("import", lease_for=0.5)
     told: list[bool] = []
+    pause = threading.Event()  # of a thread that works and looks now and then
 
     def work() -> None:
         with lock:
@@ -135,7 +137,7 @@ def test_a_sync_block_whose_lock_was_lost_ends_with_an_error(app: Oncron) -> Non
                 if lock.lost:
                     told.append(True)
                     return
-                app.sync(asyncio.sleep(0.01))
+                pause.wait(0.01)
 
     with pytest.raises(LeaseLost):
         work()

@@ -44,7 +44,8 @@ async def test_s13_a_sequential_queue_runs_one_at_a_time_in_the_fleet(replica: C
         nonlocal running, most, done
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.01)
+        for _ in range(50):  # turns in which another one could begin
+            await asyncio.sleep(0)
         running -= 1
         done += 1
 
@@ -61,12 +62,15 @@ async def test_s13_a_sequential_queue_runs_one_at_a_time_in_the_fleet(replica: C
 
 async def test_g13_the_whole_fleet_has_a_limit_and_what_waits_is_in_the_store(replica: Callable[[], Oncron]) -> None:
     running, most = 0, 0
+    two = asyncio.Event()
 
     async def work() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.01)
+        if running > 1:
+            two.set()
+        await two.wait()
         running -= 1
 
     apps = [replica(), replica()]
@@ -208,7 +212,7 @@ async def test_a_run_that_is_limited_may_be_skipped_instead(app: Oncron) -> None
         second = await call.enqueue()
         async with asyncio.timeout(10):
             while (await app.get_run(second.id)).state != "skipped":  # noqa: ASYNC110 - its state is in the store
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +253,9 @@ async def test_g33_a_run_follows_the_end_of_the_last_one(replica: Callable[[], O
 
     async def sweep() -> None:
         began = asyncio.get_running_loop().time()
-        await asyncio.sleep(0.05)
+        over = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.05, over.set)
+        await over.wait()
         spans.append((began, asyncio.get_running_loop().time()))
         if len(spans) == 2:
             raise ValueError("the second fails, and a third follows all the same")
@@ -272,7 +278,7 @@ async def test_a_run_that_was_enqueued_by_hand_starts_no_chain_of_its_own(app: O
     async with app:
         async with asyncio.timeout(10):
             while not await app.runs(state="succeeded"):  # noqa: ASYNC110 - its state is in the store
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
         await (await sweep.enqueue()).wait(10)
         states = [run.state for run in await app.runs(task="sweep")]
     assert sorted(states) == ["pending", "succeeded", "succeeded"]
