@@ -17,8 +17,8 @@ from oncron._chain import Layer, layer_of
 from oncron._clock import wall_us
 from oncron._engine.spec import TaskSpec
 from oncron._importable import refuse_unfound
-from oncron._lock_key import known_key
 from oncron._limiter import Limiter
+from oncron._lock_key import known_key
 from oncron._model import Definition, Missed, Overlap, checked_name, sortable_version
 from oncron._task import Settings, Task, TaskDesk, make_task, spec_of, unique_text
 from oncron.errors import DuplicateName, InvalidArguments, InvalidOption, InvalidTask, InvalidTrigger
@@ -56,7 +56,9 @@ class Registry:
     @contextmanager
     def kept(self) -> Generator[None]:
         """What is declared meanwhile is forgotten afterwards."""
-        before: dict[str, Any] = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)}
+        before: dict[str, Any] = {
+            name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)
+        }
         try:
             yield
         finally:

@@ -365,8 +365,8 @@ class Batches(Protocol):
 
 
 class Guards(Protocol):
-    """`guard="advisory"`: a lock outside of oncron's tables, which another scheduler takes for the same name. It is held
-    while a run executes, so that both fleets stay out of each other's way while work moves from one to the other."""
+    """`guard="advisory"`: a lock outside of oncron's tables, which another scheduler takes for the same name. It is
+    held while a run executes, so that both fleets stay out of each other's way while work moves over."""
 
     async def refuse_guard(self, guard: str) -> None:
         """Raises NotSupported for a guard that is not this store's, StoreUnsafe where it would keep nobody out."""
