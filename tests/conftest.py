@@ -4,6 +4,7 @@ postgres_url       a fresh, empty database; dropped afterwards
 postgres_errors    call it: the ERROR lines the server logged for that database
 postgres_server    the shared server itself (one a run, one a worker under xdist): do not stop it
 own_postgres       a server of the test's own, to stop, kill and restart
+pgbouncer          a pooler in transaction mode before postgres_server
 redis_server       the shared Redis, valkey_server the shared Valkey: every test takes a namespace of its own
 own_redis          a Redis, then a Valkey, of the test's own, to stop, kill and restart
 """
@@ -17,6 +18,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.pgbouncer import PgBouncer
 from tests.redis_server import RedisServer
 from tests.servers import PostgresServer, ServerMissing
 
@@ -80,6 +82,16 @@ def own_postgres() -> Iterator[PostgresServer]:
     server = _start_postgres()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
+    try:
+        pooler = PgBouncer(postgres_server.port)
+    except ServerMissing as missing:
+        _miss(missing)
+    with pooler:
+        yield pooler
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from tests.contract.effects import Effects, effects_of
 from tests.contract.race import Racers
 
 KINDS = ("memory", "sqlite", "postgres", "redis", "valkey")
+POOLED = pytest.param("pgbouncer", marks=pytest.mark.long)
+"""PostgreSQL behind PgBouncer: the whole suite under `make contract`."""
 _namespaces = itertools.count(1)
 
 Connect = Callable[[], ReadableStore]
@@ -40,6 +42,9 @@ def connector(kind: str, directory: Path, request: pytest.FixtureRequest, *, nam
 
     url = request.getfixturevalue("postgres_shared_url")
     _empty(url, namespace)
+    if kind == "pgbouncer":
+        pooled = request.getfixturevalue("pgbouncer").url(url)
+        return lambda: PostgresStore(pooled, namespace=namespace, listen_url=url)
     return lambda: PostgresStore(url, namespace=namespace)
 
 
@@ -57,12 +62,12 @@ def _empty(url: str, namespace: str) -> None:
             connection.execute(delete)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, POOLED])
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
     return connector(request.param, tmp_path, request)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, POOLED])
 def connect_unmigrated(request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
     """Where nobody has migrated yet."""
     return connector(request.param, tmp_path, request, namespace=f"contract_{next(_namespaces)}")

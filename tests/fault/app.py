@@ -11,6 +11,7 @@ FAULT_WORK       least and most milliseconds that a task takes
 FAULT_RETRIES    retries of the schedules: another number is another definition with the same ticks
 FAULT_NAMESPACE  where in the store it meets the others
 FAULT_RELEASE    release of this replica's code; none if empty
+FAULT_LISTEN     a direct way to the server for notifications, if the store's URL leads through a pooler
 FAULT_CLOCK      a file with seconds: SIGUSR1 makes this replica's wall clock jump by them
 """
 
@@ -37,6 +38,7 @@ app = Oncron(
     lease_for=float(os.environ.get("FAULT_LEASE", "3")),
     stop_within=float(os.environ.get("FAULT_STOP", "10")),
     concurrency=20,
+    listen_url=os.environ.get("FAULT_LISTEN") or None,
     namespace=os.environ.get("FAULT_NAMESPACE", "oncron"),
     release=int(_release) if _release else None,
 )
