@@ -153,7 +153,7 @@ class Hold:
         """Let go; nothing happens if it was not held. What cannot be told to the store now ends with its lease."""
         self.end()
         self._over.set()
-        if self._keeping is not None:
+        if self._keeping is not None and not self._keeping.done():  # one of a loop that was closed is done
             await asyncio.wait({self._keeping})
         token = self.token
         if token is not None:
