@@ -390,7 +390,7 @@ def spec_of(task: Task[..., Any], desk: TaskDesk) -> TaskSpec:
         on_doubt=settings.on_doubt,
         target=target,
         around=around_of(task.layers, is_async=on_loop),
-        chained=None if settings.every_after_end is None else task._chained,  # pyright: ignore[reportPrivateUsage] - of this module
+        chained=None if settings.every_after_end is None else task._chained,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         managers=len(managers),
     )
 
