@@ -31,7 +31,7 @@ def weather(fleet: Fleet, port: int, more: Sequence[tuple[str, Fault]], *, round
 
 @pytest.mark.timeout(120)
 def test_a_short_storm_in_network_and_clocks_loses_and_doubles_nothing(postgres_url: str, tmp_path: Path):
-    fleet = Fleet(postgres_url, tmp_path, Load(fast=4, second=0, lease=1.5))
+    fleet = Fleet(postgres_url, tmp_path, Load(fast=4, second=0, lease=2))
     port = int(postgres_url.rsplit(":", 1)[1].split("/", maxsplit=1)[0])
     assert weather(fleet, port, [], rounds=1, seed=5).ticks >= 100
 
