@@ -53,13 +53,13 @@ async def test_a_queue_gives_no_more_than_it_may_have_held_by_the_whole_fleet(
 
 
 async def test_a_limit_of_a_queue_counts_all_its_tasks(store: ReadableStore) -> None:
-    for task in ("a", "b", "c"):
-        await enqueue(store, task, now=at(0), queue="narrow")
+    for second, task in enumerate(("a", "b", "c")):
+        await enqueue(store, task, now=at(second), queue="narrow")
 
-    runs = (await claim(store, now=at(1), tasks=("a", "b", "c"), queue_limits=(("narrow", 2),))).runs
+    runs = (await claim(store, now=at(3), tasks=("a", "b", "c"), queue_limits=(("narrow", 2),))).runs
 
-    assert len(runs) == 2
-    assert (await claim(store, now=at(1), tasks=("c",), queue_limits=(("narrow", 2),))).runs == ()
+    assert [run.task for run in runs] == ["a", "b"]
+    assert (await claim(store, now=at(3), tasks=("c",), queue_limits=(("narrow", 2),))).runs == ()
 
 
 async def test_a_sequential_queue_gives_its_runs_in_order_one_after_the_other(store: ReadableStore) -> None:
