@@ -196,6 +196,14 @@ class FirePlan(Record, frozen=True, kw_only=True):
     tzdata: str = ""
     """Version of the zone data that the plan was made with (`sortable_version`); "" where zones play no part."""
 
+    @property
+    def is_within(self) -> bool:
+        """Whether every tick and gap lies in what the cursor is to pass (G1)."""
+        low, high = self.seen_cursor, self.new_cursor
+        return all(low < tick.tick <= high for tick in self.ticks) and all(
+            low < gap.first <= high and low < gap.last <= high for gap in self.gaps
+        )
+
 
 class FireOutcome(StrEnum):
     FIRED = "fired"

@@ -187,10 +187,9 @@ class Schedules(Leases):
         """The compare of compare-and-set (G3), that the plan stays within what it passes (G1), and that no
         live scheduler knows the zones better."""
         seen = (row.status, row.revision, row.cursor) == (Status.ACTIVE, plan.seen_revision, plan.seen_cursor)
-        instants = [tick.tick for tick in plan.ticks] + [end for gap in plan.gaps for end in (gap.first, gap.last)]
         if plan.tzdata and plan.tzdata < self._newest_tzdata(now):
             return False
-        return seen and all(plan.seen_cursor < instant <= plan.new_cursor for instant in instants)
+        return seen and plan.is_within
 
     def _newest_tzdata(self, now: int) -> str:
         live = (row for row in self._worker_rows.values() if "scheduler" in row.roles and row.lease_until > now)

@@ -192,7 +192,7 @@ def _by_round(plans: Sequence[FirePlan]) -> list[list[int]]:
     rounds: list[list[int]] = []
     seen: dict[str, int] = {}
     for place, plan in enumerate(plans):
-        if not _is_within(plan):
+        if not plan.is_within:
             continue
         turn = seen.get(plan.name, 0)
         seen[plan.name] = turn + 1
@@ -202,16 +202,8 @@ def _by_round(plans: Sequence[FirePlan]) -> list[list[int]]:
     return rounds
 
 
-def _is_within(plan: FirePlan) -> bool:
-    """Whether every tick and gap lies in what the cursor is to pass (G1)."""
-    low, high = plan.seen_cursor, plan.new_cursor
-    return all(low < tick.tick <= high for tick in plan.ticks) and all(
-        low < gap.first <= high and low < gap.last <= high for gap in plan.gaps
-    )
-
-
 def _fired(plan: FirePlan) -> FireResult:
-    if not _is_within(plan):
+    if not plan.is_within:
         return FireResult(name=plan.name, outcome=FireOutcome.STALE)
     return FireResult(name=plan.name, outcome=FireOutcome.FIRED, created=len(plan.ticks))
 

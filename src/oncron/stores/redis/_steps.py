@@ -192,7 +192,7 @@ class FireBatch:
         self._results = [_as_asked(plan) for plan in plans]
         self._leases: list[RunRecord] = []
         self._lease_until = 0
-        sent = [place for place, plan in enumerate(plans) if _is_within(plan)]
+        sent = [place for place, plan in enumerate(plans) if plan.is_within]
         self._chunks = [sent[start : start + CHUNK] for start in range(0, len(sent), CHUNK)]
 
     def chunks(self) -> Iterator[tuple[list[int], bytes]]:
@@ -225,16 +225,8 @@ class FireBatch:
         return Fired(results=tuple(self._results), now=now, leases=tuple(self._leases), lease_until=self._lease_until)
 
 
-def _is_within(plan: FirePlan) -> bool:
-    """Whether every tick and gap lies in what the cursor is to pass (G1)."""
-    low, high = plan.seen_cursor, plan.new_cursor
-    return all(low < tick.tick <= high for tick in plan.ticks) and all(
-        low < gap.first <= high and low < gap.last <= high for gap in plan.gaps
-    )
-
-
 def _as_asked(plan: FirePlan) -> FireResult:
-    if not _is_within(plan):
+    if not plan.is_within:
         return FireResult(name=plan.name, outcome=FireOutcome.STALE)
     return FireResult(name=plan.name, outcome=FireOutcome.FIRED, created=len(plan.ticks))
 

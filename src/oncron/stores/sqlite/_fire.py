@@ -87,11 +87,7 @@ class Row:
         """The compare of compare-and-set (G3), and that the plan stays within what it passes (G1)."""
         if self.cursor != plan.seen_cursor or self.revision != plan.seen_revision or self.status != "active":
             return False
-        first, last = plan.seen_cursor, plan.new_cursor
-        for tick in plan.ticks:
-            if not first < tick.tick <= last:
-                return False
-        return not plan.gaps or all(first < gap.first <= last and first < gap.last <= last for gap in plan.gaps)
+        return plan.is_within
 
     def repeats(self, plan: FirePlan, fire_id: str) -> bool:
         """This very fire_id fired the plan before, and nothing has happened since (G7): whatever
