@@ -33,7 +33,7 @@ def _start_postgres() -> PostgresServer:
     try:
         server = PostgresServer()
     except ServerMissing as missing:
-        _miss(missing)
+        missed(missing)
     server.start()
     return server
 
@@ -42,12 +42,13 @@ def start_redis(kind: str, settings: Mapping[str, str] | None = None) -> RedisSe
     try:
         server = RedisServer(kind, settings)
     except ServerMissing as missing:
-        _miss(missing)
+        missed(missing)
     server.start()
     return server
 
 
-def _miss(missing: ServerMissing) -> NoReturn:
+def missed(missing: ServerMissing) -> NoReturn:
+    """CI fails without a server; a laptop skips, with the reason."""
     if os.environ.get("CI"):
         pytest.fail(f"CI must bring its servers: {missing}", pytrace=False)
     pytest.skip(str(missing))
@@ -89,7 +90,7 @@ def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
     try:
         pooler = PgBouncer(postgres_server.port)
     except ServerMissing as missing:
-        _miss(missing)
+        missed(missing)
     with pooler:
         yield pooler
 

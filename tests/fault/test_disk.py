@@ -13,6 +13,7 @@ from typing import Literal
 
 import pytest
 
+from tests.conftest import missed
 from tests.fault.disk import Fillable, PostgresOnSmallDisk, Quota, SmallDisk
 from tests.fault.fleet import REPOSITORY, Fleet, Load
 from tests.servers import ServerMissing
@@ -72,7 +73,7 @@ def small_server(small: Literal["tables", "log"]) -> Iterator[PostgresOnSmallDis
     try:
         server = PostgresOnSmallDisk(small, 96)
     except ServerMissing as missing:
-        pytest.skip(str(missing))
+        missed(missing)
     with contextlib.closing(server):
         server.start()
         yield server
