@@ -25,7 +25,7 @@ from oncron._encrypted import encrypted
 from oncron._engine.engine import Engine
 from oncron._engine.spec import Settings as EngineSettings
 from oncron._events import Event
-from oncron._hosting import BackgroundLoop, in_sync, refuse_on_loop, run_to_the_end
+from oncron._hosting import InBackground, in_sync, refuse_on_loop, run_to_the_end
 from oncron._life import Life
 from oncron._limiter import Limiter
 from oncron._listeners import Listeners, checked_pattern
@@ -57,13 +57,15 @@ E = TypeVar("E", bound=Engine)
 M = TypeVar("M", bound=Middleware)
 
 
-class Oncron(Operations):
+class Oncron(Operations, InBackground):
     """An app: what it declares, and the replica that runs it.
 
     Declaring (`task`, `schedule`, `add_schedule`, `on`) does no I/O and raises mistakes at once.
     Everything else that touches the store is async and needs no `start()`: the store is opened at
     first use, per process. Sync code wraps calls in `app.sync(...)`.
     """
+
+    _block = "app"
 
     def __init__(
         self,
@@ -109,7 +111,6 @@ class Oncron(Operations):
         self._keys = keyring(encryption)
         self._imports = _modules(imports)
         self._make_lifespan = lifespan
-        self._behind: BackgroundLoop | None = None
         self._listeners = Listeners(lambda: self._life.user_loop)
         self._life = Life(self._make_engine, self._listeners)
         self._desk = FrontDesk(self._life, self._listeners, self._registry)
@@ -318,27 +319,6 @@ class Oncron(Operations):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
-
-    def __enter__(self) -> Self:
-        refuse_on_loop("with app:", "async with app:")
-        behind = BackgroundLoop()
-        try:
-            behind.run(self.start())
-        except BaseException:
-            behind.close()
-            raise
-        self._behind = behind
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        behind, self._behind = self._behind, None
-        if behind is not None:
-            try:
-                behind.run(self.stop())
-            finally:
-                behind.close()
 
     @asynccontextmanager
     async def lifespan(self, host: object, /) -> AsyncGenerator[None]:

@@ -11,9 +11,11 @@ import os
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, ClassVar, Self, TypeVar
 
 from oncron.errors import DefinitionError
 
@@ -67,6 +69,43 @@ class BackgroundLoop:
         self._loop.run_until_complete(_cancel_all())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+
+class InBackground(ABC):
+    """`with` for an async context: it is entered and left on a loop in a thread of its own."""
+
+    _block: ClassVar[str]
+    """As its users write it, for messages."""
+    _behind: BackgroundLoop | None = None
+
+    @abstractmethod
+    async def __aenter__(self) -> Self: ...
+
+    @abstractmethod
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def __enter__(self) -> Self:
+        refuse_on_loop(f"with {self._block}:", f"async with {self._block}:")
+        behind = BackgroundLoop()
+        try:
+            behind.run(self.__aenter__())
+        except BaseException:
+            behind.close()
+            raise
+        self._behind = behind
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            try:
+                behind.run(self.__aexit__(kind, error, trace))
+            finally:
+                behind.close()
 
 
 class Lifespan:

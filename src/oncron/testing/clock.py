@@ -14,7 +14,7 @@ from oncron import _options as check
 from oncron._app import Oncron
 from oncron._clock import from_us
 from oncron._context import in_run
-from oncron._hosting import BackgroundLoop, in_thread, refuse_on_loop
+from oncron._hosting import InBackground, in_thread, refuse_on_loop
 from oncron._json import dumps, loads
 from oncron._model import RunRecord
 from oncron._run import Run
@@ -31,7 +31,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 _HEAR_WITHIN = 10_000_000
 
 
-class ManualClock:
+class ManualClock(InBackground):
     """Puts `app` on an empty memory store and a clock that stands still at `start`, for `with` or `async with`. The
     app runs, as after `app.start()` (its `lifespan=` included, unless `lifespan=False`), but nothing becomes due by
     itself. Afterwards the app is as before: its own store, its declarations, its state.
@@ -42,6 +42,8 @@ class ManualClock:
 
     Raises AlreadyRunning if the app runs, or stands under another ManualClock, InvalidOption.
     """
+
+    _block = "ManualClock(...)"
 
     def __init__(
         self,
@@ -65,7 +67,6 @@ class ManualClock:
         self._store: BenchStore = bench_store(self._hand.now)
         self._engine: SteppedEngine | None = None
         self._stack = ExitStack()
-        self._behind: BackgroundLoop | None = None
 
     # --- the block --------------------------------------------------------------------
 
@@ -76,27 +77,6 @@ class ManualClock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._exit()
-
-    def __enter__(self) -> Self:
-        refuse_on_loop("with ManualClock(...):", "async with ManualClock(...):")
-        behind = BackgroundLoop()
-        try:
-            behind.run(self._enter())
-        except BaseException:
-            behind.close()
-            raise
-        self._behind = behind
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        behind, self._behind = self._behind, None
-        if behind is not None:
-            try:
-                behind.run(self._exit())
-            finally:
-                behind.close()
 
     async def _enter(self) -> Self:
         self._hand = hand = Hand(self._start)
