@@ -22,10 +22,11 @@ from typing_extensions import ParamSpec
 from oncron import _options as check
 from oncron._arguments import by_name
 from oncron._clock import SECOND, boot_us, from_us, sleep_us
+from oncron._groups import BatchRecord, NewBatch
 from oncron._hosting import refuse_on_loop
 from oncron._json import dumps, loads
 from oncron._membership import BatchOfRun, joined, read_batch
-from oncron._model import BatchRecord, EnqueueResult, NewBatch, NewRun, RunState, new_run_id
+from oncron._model import EnqueueResult, NewRun, RunState, new_run_id
 from oncron._store import ReadableStore
 from oncron._task import Task
 from oncron.errors import DefinitionError, InvalidOption

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 from msgspec.structs import replace
 
 from oncron._cipher import Keyring
+from oncron._groups import BatchRecord, NewBatch
 from oncron._model import (
-    BatchRecord,
     Change,
     Changed,
     Claimed,
@@ -23,7 +23,6 @@ from oncron._model import (
     FinishResult,
     Fired,
     FirePlan,
-    NewBatch,
     NewRun,
     Outcome,
     Pulse,

@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from oncron._clock import SECOND, boot_us
+from oncron._groups import LimitRule, Take, Taken
 from oncron._hosting import refuse_on_loop
 from oncron._lifecycle import RetryIn, Skip
 from oncron._lock import Lock, LockDesk
-from oncron._model import LimitRule, Take, Taken, new_id
+from oncron._model import new_id
 from oncron._store import ReadableStore
 from oncron.errors import InvalidOption, LimitExceeded, Occupied
 from oncron.limits import Rule

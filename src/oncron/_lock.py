@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 
 from oncron._engine.door import Door
 from oncron._engine.hold import Hold
+from oncron._groups import Acquired
 from oncron._hosting import refuse_on_loop
-from oncron._model import Acquired
 from oncron.errors import DefinitionError, LeaseLost, Occupied
 
 T = TypeVar("T")

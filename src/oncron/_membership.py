@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec.structs import replace
 from typing_extensions import ParamSpec
 
-from oncron._model import BatchRecord, NewRun
+from oncron._groups import BatchRecord
+from oncron._model import NewRun
 from oncron._store import ReadableStore
 from oncron.errors import InvalidOption, NotFound, NotSupported
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from oncron._clock import from_us
-from oncron._model import QueueRecord
+from oncron._groups import QueueRecord
 
 
 @dataclass(frozen=True)

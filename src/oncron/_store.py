@@ -59,9 +59,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
+from oncron._groups import Acquired, BatchRecord, LimitRule, LockRecord, NewBatch, QueueRecord, Take, Taken
 from oncron._model import (
-    Acquired,
-    BatchRecord,
     Change,
     Changed,
     Claimed,
@@ -72,22 +71,16 @@ from oncron._model import (
     Fired,
     FirePlan,
     Gap,
-    LimitRule,
-    LockRecord,
-    NewBatch,
     NewRun,
     Outcome,
     Poll,
     Pulse,
-    QueueRecord,
     Reaped,
     Report,
     RunFilter,
     RunRecord,
     ScheduleRecord,
     Stats,
-    Take,
-    Taken,
     WorkerRecord,
 )
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from oncron._clock import SECOND, delta_us
 from oncron._defaults import DAY
-from oncron._model import LimitKind, LimitRule
+from oncron._groups import LimitKind, LimitRule
 from oncron.errors import InvalidOption
 
 __all__ = ["Rule", "leaky", "points", "sliding", "slots", "unlimited", "window"]

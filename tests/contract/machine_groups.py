@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from oncron._model import BatchRecord, LimitKind, LimitRule, NewBatch, NewRun, Take
+from oncron._groups import BatchRecord, LimitKind, LimitRule, NewBatch, Take
+from oncron._model import NewRun
 from oncron._store import ReadableStore
 from oncron.errors import NotFound
 from oncron.stores.memory import MemoryStore

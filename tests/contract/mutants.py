@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from oncron._groups import QueueRecord
 from oncron._model import (
     Change,
     Changed,
@@ -22,7 +23,6 @@ from oncron._model import (
     Outcome,
     OutcomeKind,
     Pulse,
-    QueueRecord,
     RunRecord,
     RunState,
     ScheduleRecord,

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncron._model import Acquired, BatchRecord, EnqueueResult, LimitRule, NewRun, RunState, Take, Taken, new_id
+from oncron._groups import Acquired, BatchRecord, LimitRule, Take, Taken
+from oncron._model import EnqueueResult, NewRun, RunState, new_id
 from oncron.stores import _limits
 from oncron.stores.memory import MemoryStore
 from oncron.stores.memory.tables import Limiter

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from oncron._model import BatchRecord, NewBatch, NewRun, OutcomeKind, RunFilter, RunRecord, RunState, new_id
+from oncron._groups import BatchRecord, NewBatch
+from oncron._model import NewRun, OutcomeKind, RunFilter, RunRecord, RunState, new_id
 from oncron._store import ReadableStore
 from oncron.errors import NotFound
 from tests.contract.conftest import Connect

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from oncron._model import LimitKind, LimitRule, Take, Taken, new_id
+from oncron._groups import LimitKind, LimitRule, Take, Taken
+from oncron._model import new_id
 from oncron._store import ReadableStore
 from tests.contract.conftest import Connect
 from tests.contract.given import DAY, FAR_AHEAD, SECOND, at

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings, strategies as st
 
-from oncron._model import LimitKind, LimitRule, Take, Taken
+from oncron._groups import LimitKind, LimitRule, Take, Taken
 from oncron._store import ReadableStore
 from oncron.stores import _limits
 from tests.contract.conftest import KINDS, connector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncron._model import Acquired, LockRecord
+from oncron._groups import Acquired, LockRecord
 from oncron._store import ReadableStore
 from tests.contract.conftest import Connect
 from tests.contract.given import DAY, FAR_AHEAD, LEASE, at

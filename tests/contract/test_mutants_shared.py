@@ -6,7 +6,8 @@ import inspect
 
 import pytest
 
-from oncron._model import LimitKind, OutcomeKind
+from oncron._groups import LimitKind
+from oncron._model import OutcomeKind
 from oncron.stores.memory import MemoryStore
 from tests.contract import (
     mutants_shared as mutants,

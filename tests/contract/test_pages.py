@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncron._model import NewBatch, OutcomeKind, RunFilter, RunState, Status, WorkerRecord, new_id
+from oncron._groups import NewBatch
+from oncron._model import OutcomeKind, RunFilter, RunState, Status, WorkerRecord, new_id
 from oncron._store import ReadableStore
 from tests.contract.given import LEASE, at, change_of, claimed, declared, enqueued, finish, seen
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oncron._model import GapReason, NewBatch, OutcomeKind, Overlap, RunFilter, new_id
+from oncron._groups import NewBatch
+from oncron._model import GapReason, OutcomeKind, Overlap, RunFilter, new_id
 from oncron._store import ReadableStore
 from tests.contract.given import (
     FAR_AHEAD,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oncron._model import OutcomeKind, Overlap, QueueRecord, RunFilter, RunState, new_id
+from oncron._groups import QueueRecord
+from oncron._model import OutcomeKind, Overlap, RunFilter, RunState, new_id
 from oncron._store import ReadableStore
 from tests.contract.given import (
     SECOND,

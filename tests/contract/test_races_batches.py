@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncron._model import BatchRecord, NewBatch, OutcomeKind, RunFilter, RunState, new_id
+from oncron._groups import BatchRecord, NewBatch
+from oncron._model import OutcomeKind, RunFilter, RunState, new_id
 from oncron._store import ReadableStore
 from oncron.errors import NotFound
 from tests.contract.given import at, claim, claimed, enqueued, finish, new_run

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from oncron._model import LimitKind, LimitRule, Take, new_id
+from oncron._groups import LimitKind, LimitRule, Take
+from oncron._model import new_id
 from oncron._store import ReadableStore
 from tests.contract.given import LEASE, SECOND, at
 from tests.contract.race import Racers, rounds

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from oncron._model import NewBatch, OutcomeKind, RunState, new_id
+from oncron._groups import NewBatch
+from oncron._model import OutcomeKind, RunState, new_id
 from oncron._store import ReadableStore
 from oncron.errors import NotFound
 from tests.contract.effects import WITHIN, Effects, off_loop

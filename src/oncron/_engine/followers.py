@@ -15,7 +15,8 @@ from oncron import _defaults as limits
 from oncron._clock import sleep_us, wait_us
 from oncron._engine.door import Door
 from oncron._engine.spec import TaskSpec
-from oncron._model import BatchRecord, NewRun
+from oncron._groups import BatchRecord
+from oncron._model import NewRun
 
 _LOOK_EVERY = 120 * limits.SECOND
 _PAGE = 100

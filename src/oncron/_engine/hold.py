@@ -17,7 +17,8 @@ from collections.abc import Callable
 from oncron import _defaults as limits
 from oncron._clock import boot_us, wait_us
 from oncron._engine.door import Door
-from oncron._model import Acquired, new_id
+from oncron._groups import Acquired
+from oncron._model import new_id
 from oncron.errors import StoreError, StoreUnavailable
 
 log = logging.getLogger("oncron.lock")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oncron import _defaults as limits
-from oncron._model import QueueRecord, ScheduleRecord, Status, WorkerRecord
+from oncron._groups import QueueRecord
+from oncron._model import ScheduleRecord, Status, WorkerRecord
 from oncron._store import ReadableStore
 from oncron.errors import NotSupported
 from oncron.metrics._successes import Successes

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from oncron import _defaults as limits
-from oncron._model import LimitKind, LimitRule
+from oncron._groups import LimitKind, LimitRule
 
 
 class Verdict(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oncron._engine.followers import Followers
-from oncron._model import BatchRecord, NewBatch
+from oncron._groups import BatchRecord, NewBatch
 from oncron.errors import StoreUnavailable
 from oncron.stores.memory import MemoryStore
 from tests.contract.given import at, claim, enqueued, finish

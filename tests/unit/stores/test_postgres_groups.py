@@ -10,19 +10,8 @@ from collections.abc import Callable
 import psycopg
 
 from oncron._clock import SECOND
-from oncron._model import (
-    LimitKind,
-    LimitRule,
-    NewBatch,
-    NewRun,
-    Outcome,
-    OutcomeKind,
-    RunFilter,
-    RunState,
-    Take,
-    new_id,
-    new_run_id,
-)
+from oncron._groups import LimitKind, LimitRule, NewBatch, Take
+from oncron._model import NewRun, Outcome, OutcomeKind, RunFilter, RunState, new_id, new_run_id
 from oncron.errors import NotFound
 from oncron.stores.postgres import PostgresStore
 from tests.unit.stores.postgres_kit import asked, declared, new, opened, plan, spec

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from oncron._model import LimitKind, LimitRule
+from oncron._groups import LimitKind, LimitRule
 from oncron.stores import _limits
 from oncron.stores.postgres import _wire
 from tests.servers import PostgresServer

@@ -15,17 +15,8 @@ import psycopg
 import pytest
 
 from oncron._clock import SECOND
-from oncron._model import (
-    LimitKind,
-    LimitRule,
-    NewRun,
-    Outcome,
-    OutcomeKind,
-    RunFilter,
-    Take,
-    WorkerRecord,
-    new_run_id,
-)
+from oncron._groups import LimitKind, LimitRule, Take
+from oncron._model import NewRun, Outcome, OutcomeKind, RunFilter, WorkerRecord, new_run_id
 from oncron.stores.postgres import _steps, _wire
 from tests.servers import PostgresServer
 from tests.unit.stores.postgres_kit import opened, plan, spec

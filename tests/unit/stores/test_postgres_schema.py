@@ -10,7 +10,8 @@ import msgspec
 import psycopg
 import pytest
 
-from oncron._model import NewRun, QueueRecord, RunFilter
+from oncron._groups import QueueRecord
+from oncron._model import NewRun, RunFilter
 from oncron.errors import SchemaOutdated, SchemaTooNew, StoreUnsafe
 from oncron.stores.postgres import PostgresStore, _schema, _wire
 from tests.servers import PostgresServer

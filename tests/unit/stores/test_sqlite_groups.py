@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from oncron._model import LimitKind, LimitRule, NewBatch, RunFilter, Take, new_id
+from oncron._groups import LimitKind, LimitRule, NewBatch, Take
+from oncron._model import RunFilter, new_id
 from oncron.stores import _sql
 from oncron.stores.sqlite import SQLiteStore
 from oncron.stores.sqlite._step import filled

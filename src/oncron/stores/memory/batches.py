@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from oncron._model import BatchRecord, NewBatch, NewRun, RunState
+from oncron._groups import BatchRecord, NewBatch
+from oncron._model import NewRun, RunState
 from oncron.errors import NotFound
 from oncron.stores.memory.runs import Runs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from oncron import _defaults as limits
-from oncron._model import Acquired, LimitKind, LimitRule, LockRecord, Take, Taken
+from oncron._groups import Acquired, LimitKind, LimitRule, LockRecord, Take, Taken
 from oncron.stores import _limits
 from oncron.stores.memory.tables import Limiter, Tables, TakeRow
 

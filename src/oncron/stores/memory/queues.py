@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from oncron._model import QueueRecord, RunState
+from oncron._groups import QueueRecord
+from oncron._model import RunState
 from oncron.stores.memory.tables import Tables
 
 

@@ -10,20 +10,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from oncron._model import (
-    BatchRecord,
-    FireResult,
-    Gap,
-    LimitRule,
-    LockRecord,
-    NewRun,
-    Overlap,
-    QueueRecord,
-    RunRecord,
-    RunState,
-    ScheduleRecord,
-    WorkerRecord,
-)
+from oncron._groups import BatchRecord, LimitRule, LockRecord, QueueRecord
+from oncron._model import FireResult, Gap, NewRun, Overlap, RunRecord, RunState, ScheduleRecord, WorkerRecord
 from oncron.stores import _occupancy as occupancy
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from oncron._model import BatchRecord, NewBatch
+from oncron._groups import BatchRecord, NewBatch
 from oncron.errors import NotFound
 from oncron.stores.postgres import _steps
 from oncron.stores.postgres._wire import encode

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from oncron._model import Acquired, QueueRecord, Take, Taken
+from oncron._groups import Acquired, QueueRecord, Take, Taken
 from oncron.stores.postgres._wire import encode
 
 _queue = msgspec.json.Decoder(QueueRecord).decode

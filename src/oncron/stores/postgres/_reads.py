@@ -7,19 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from oncron._model import (
-    BatchRecord,
-    Gap,
-    LimitRule,
-    LockRecord,
-    QueueRecord,
-    RunFilter,
-    RunRecord,
-    ScheduleRecord,
-    Stats,
-    Taken,
-    WorkerRecord,
-)
+from oncron._groups import BatchRecord, LimitRule, LockRecord, QueueRecord, Taken
+from oncron._model import Gap, RunFilter, RunRecord, ScheduleRecord, Stats, WorkerRecord
 from oncron.stores.postgres._steps import is_uuid
 from oncron.stores.postgres._wire import encode
 

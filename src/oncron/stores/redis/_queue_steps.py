@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from oncron._model import Acquired, BatchRecord, NewBatch, QueueRecord, Take, Taken
+from oncron._groups import Acquired, BatchRecord, NewBatch, QueueRecord, Take, Taken
 from oncron.stores.redis import _steps
 from oncron.stores.redis._reads import batch, taken
 from oncron.stores.redis._wire import decoder

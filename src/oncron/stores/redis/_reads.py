@@ -8,19 +8,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import asdict, replace
 
-from oncron._model import (
-    BatchRecord,
-    Gap,
-    LimitRule,
-    LockRecord,
-    QueueRecord,
-    RunFilter,
-    RunRecord,
-    ScheduleRecord,
-    Stats,
-    Taken,
-    WorkerRecord,
-)
+from oncron._groups import BatchRecord, LimitRule, LockRecord, QueueRecord, Taken
+from oncron._model import Gap, RunFilter, RunRecord, ScheduleRecord, Stats, WorkerRecord
 from oncron.stores.redis import _steps
 from oncron.stores.redis._wire import decoder, readable
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from oncron._model import BatchRecord, NewBatch, NewRun
+from oncron._groups import BatchRecord, NewBatch
+from oncron._model import NewRun
 from oncron.errors import NotFound
 from oncron.stores.sqlite._enqueue import enqueue_if_it_may
 from oncron.stores.sqlite._step import Step, listed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncron._model import LimitKind, LimitRule, Take, Taken
+from oncron._groups import LimitKind, LimitRule, Take, Taken
 from oncron.stores import _limits
 from oncron.stores.sqlite._step import Step
 

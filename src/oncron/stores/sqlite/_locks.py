@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncron import _defaults as limits
-from oncron._model import Acquired, LockRecord
+from oncron._groups import Acquired, LockRecord
 from oncron.stores.sqlite._step import Step
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from oncron._model import QueueRecord
+from oncron._groups import QueueRecord
 from oncron.stores.sqlite._step import Step
 
 
