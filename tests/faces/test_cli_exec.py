@@ -65,9 +65,9 @@ def test_it_prints_its_zone_and_the_next_three_instants(execute: Exec) -> None:
     process = execute("--cron", "0 3 * * *", "--timezone", "Europe/Berlin", "--", "true")
     for part in ("job: every day at 03:00 (Europe/Berlin): true", "zone Europe/Berlin", "worker.started"):
         process.hears(part)
-    assert len([line for line in process.said.splitlines() if "03:00:00+0" in line]) == 3
     process.tell(signal.SIGTERM)
     assert process.ends() == 0
+    assert len([line for line in process.said.splitlines() if "03:00:00+0" in line]) == 3
 
 
 def test_the_zone_is_utc_unless_given_never_the_hosts(oncron: Call, monkeypatch: pytest.MonkeyPatch) -> None:
