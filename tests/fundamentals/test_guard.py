@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from oncron import Oncron, RunContext, cron, every, job_lock_key, locked_run
+from oncron import Oncron, RunContext, _lock_key, cron, every, job_lock_key, locked_run
 from oncron.errors import DuplicateName, NotSupported, RunFailed, StoreUnsafe
 from oncron.testing import ManualClock
 from tests.servers import PostgresServer
@@ -201,7 +201,8 @@ async def test_behind_a_pooler_it_needs_a_direct_way(postgres_url: str, pooled_u
         assert await (await direct.fire(NAME)).wait(20) == "done"
 
 
-def test_two_schedules_whose_locks_have_one_key_are_refused_at_definition() -> None:
+def test_two_schedules_whose_locks_have_one_key_are_refused_at_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_lock_key, "_names", {})  # what this process locks by: other tests have names of the same key
     app = Oncron("postgresql://localhost/shop")
 
     @app.task

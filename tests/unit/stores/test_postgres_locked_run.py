@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy
 import sqlalchemy.ext.asyncio
 
-from oncron import HeldLock, job_lock_key, locked_run
+from oncron import HeldLock, _lock_key, job_lock_key, locked_run
 from oncron.errors import (
     DefinitionError,
     DuplicateName,
@@ -86,7 +86,8 @@ def test_what_is_no_text_has_no_key(name: Any) -> None:
         job_lock_key(name)
 
 
-def test_two_names_with_one_key_are_refused_in_a_process(postgres_url: str) -> None:
+def test_two_names_with_one_key_are_refused_in_a_process(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_lock_key, "_names", {})  # what this process locks by: other tests have names of the same key
     one, other = "8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"
     assert job_lock_key(one) == job_lock_key(other)
     assert locked_run(postgres_url, one, lambda: None)
