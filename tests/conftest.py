@@ -7,6 +7,7 @@ own_postgres       a server of the test's own, to stop, kill and restart
 pgbouncer          a pooler in transaction mode before postgres_server
 redis_server       the shared Redis, valkey_server the shared Valkey: every test takes a namespace of its own
 own_redis          a Redis, then a Valkey, of the test's own, to stop, kill and restart
+durable_redis      the same with appendfsync always: what it answered it has on disk
 """
 
 from __future__ import annotations
@@ -105,6 +106,13 @@ def redis_server() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[RedisServer]:
     server = start_redis("valkey")
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def durable_redis(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    server = start_redis(request.param, {"appendfsync": "always"})
     yield server
     server.close()
 

@@ -74,18 +74,18 @@ def to_server(server: RedisServer) -> list[tuple[str, Fault]]:
     ]
 
 
-def test_a_short_storm_loses_and_doubles_nothing(own_redis: RedisServer, tmp_path: Path):
-    """A crash of the server loses nothing: the append-only file is written before the answer."""
-    fleet = Fleet(own_redis.url(), tmp_path, Load(lease=2))
-    kinds = [("kill of a holder", faults.kill_holder), *to_server(own_redis)]
+def test_a_short_storm_loses_and_doubles_nothing(durable_redis: RedisServer, tmp_path: Path):
+    """A crash of the server loses nothing: the append-only file is on disk before the answer."""
+    fleet = Fleet(durable_redis.url(), tmp_path, Load(lease=2))
+    kinds = [("kill of a holder", faults.kill_holder), *to_server(durable_redis)]
     weather(fleet, kinds, rounds=1, seed=5, least=40)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-def test_a_long_storm_loses_and_doubles_nothing(own_redis: RedisServer, tmp_path: Path):
-    fleet = Fleet(own_redis.url(), tmp_path, Load(fast=5, second=3, lease=3))
-    kinds = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(own_redis)]
+def test_a_long_storm_loses_and_doubles_nothing(durable_redis: RedisServer, tmp_path: Path):
+    fleet = Fleet(durable_redis.url(), tmp_path, Load(fast=5, second=3, lease=3))
+    kinds = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(durable_redis)]
     weather(fleet, kinds, rounds=20, seed=6, least=1000)
 
 
@@ -136,19 +136,18 @@ class Worked:
         return gone, {run_id for run_id in self.ended - gone if runs[run_id].ended_at is None}
 
 
-async def test_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(own_redis: RedisServer):
-    own_redis.command("CONFIG", "SET", "appendfsync", "always")
-    async with Worked(own_redis.url()) as worked:
+async def test_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(durable_redis: RedisServer):
+    async with Worked(durable_redis.url()) as worked:
         for _ in range(4):
             await asyncio.sleep(0.4)
-            own_redis.kill()
-            await asyncio.to_thread(own_redis.start)
+            durable_redis.kill()
+            await asyncio.to_thread(durable_redis.start)
         await asyncio.sleep(0.2)
 
     print(f"\n{len(worked.enqueued)} runs, {len(worked.ended)} ends, {worked.failures} calls failed")
     assert worked.failures >= 4
     assert len(worked.ended) > 100
-    assert await worked.lost(own_redis.url()) == (set(), set())
+    assert await worked.lost(durable_redis.url()) == (set(), set())
 
 
 # --- fail-over ----------------------------------------------------------------------------

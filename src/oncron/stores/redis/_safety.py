@@ -45,8 +45,8 @@ async def refuse_unsafe(link: Link, address: Address) -> None:
         )  # fmt: skip
     elif not address.volatile and (fsync := await _appendfsync(link, address)) not in (None, "always"):
         log.warning(
-            "store.not_durable: %s has appendfsync %s: a power failure may lose its last seconds, and ticks of those "
-            "may run twice (a crash of the server alone loses nothing)", where, fsync,
+            "store.not_durable: %s has appendfsync %s: a power failure may lose its last seconds, and so may a "
+            "crash of the server while its disk is slow; ticks of those may run twice", where, fsync,
         )  # fmt: skip
 
 
