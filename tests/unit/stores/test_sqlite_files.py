@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from oncron._clock import SECOND
 from oncron._model import RunFilter, WorkerRecord
 from oncron.errors import SchemaOutdated, SchemaTooNew, StoreUnavailable, StoreUnsafe
 from oncron.stores.sqlite import SQLiteStore, _schema
+from oncron.stores.sqlite._errors import translated
 from tests.unit.stores.sqlite_kit import child, opened, stranger, written
 
 TRY = """
@@ -220,3 +224,12 @@ async def test_a_file_that_was_exchanged_is_noticed_before_two_files_diverge(tmp
 
         await store.migrate()
         assert await store.runs(RunFilter()) == []
+
+
+def test_an_io_error_on_a_full_disk_is_called_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite has no room for one more piece of the shared index, and says only that."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_IOERR_SHMSIZE, "SQLITE_IOERR_SHMSIZE"
+    assert "SQLITE_IOERR_SHMSIZE" in str(translated(error, tmp_path / "oncron.db"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert "the disk is full" in str(translated(error, tmp_path / "oncron.db"))

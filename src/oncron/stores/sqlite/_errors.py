@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
         )
     if code == sqlite3.SQLITE_INTERRUPT:
         return StoreUnavailable(f"{where}: the call took too long and was broken off; nothing was written, repeat")
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_full(path.absolute().parent)):
         return StoreUnavailable(f"{where}: the disk is full ({error}); make room")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return StoreUnsafe(f"{where}: not writable ({error}); give this user the right to write file and directory")
@@ -40,6 +41,14 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
 def _code(error: sqlite3.Error) -> int:
     """The primary result code: the low byte of the extended one."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether the file system has no room for one more piece of the shared index: SQLite calls that an I/O error."""
+    try:
+        return shutil.disk_usage(folder).free < 1 << 16
+    except OSError:
+        return False
 
 
 def _cannot_open(error: sqlite3.Error, path: Path) -> StoreError:
