@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 
 from oncron import RunContext
 
@@ -42,6 +43,7 @@ def walk(ctx: RunContext) -> list[int]:
     walk = ctx.walk(range(6), every=0, max_items=2)
     for number in walk:
         if number == 3 and walk.goes == 2:
+            threading.Event().wait(0.1)  # what was said last has left the process after 20 ms
             os._exit(1)
     return [walk.goes, walk.items]
 
