@@ -25,9 +25,9 @@ check: .venv/tools ## Format, lint, types (pyright strict) and the import ladder
 	$(RUN) pyright
 	.venv/bin/lint-imports
 
-test: .venv/tools ## Every test but the long ones, on servers of their own; ARGS="-k word" narrows
+test: .venv/tools ## Every test but the long ones, two at a time, on servers of their own; ARGS="-k word" narrows
 	@echo "Testing oncron: every test but the long ones, with private servers that end with them."
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) --numprocesses=2 $(ARGS)
 
 demo: .venv/oncron ## Replicas on one store, one killed: STORE=postgresql://... REPLICAS=3 SECONDS=20
 	@echo "Running the demo: replicas share one store and one of them is killed; every tick should run once."
