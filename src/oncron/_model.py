@@ -438,6 +438,10 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
     queues: tuple[str, ...] | None = None
     """The queues that it takes from; None is every queue."""
 
+    def is_counted_on(self, now: int) -> bool:
+        """Whether it is alive, as far as anybody knows: an idle worker's lease may end between two heartbeats."""
+        return self.lease_until + limits.IDLE_HEARTBEAT > now
+
 
 class Pulse(Record, frozen=True, kw_only=True):
     """The answer to a heartbeat."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncron import _defaults as limits
 from oncron._model import RunRecord, RunState, WorkerRecord
 
 
@@ -12,8 +11,7 @@ def unclaimable(run: RunRecord, workers: Sequence[WorkerRecord], now: int) -> st
     """Why, in a line; None if somebody may take it, or if it waits for none. `now` is the store's clock."""
     if run.state is not RunState.PENDING:
         return None
-    # A worker that is idle renews its lease a little after it ends.
-    live = [each for each in workers if "worker" in each.roles and each.lease_until + limits.IDLE_HEARTBEAT > now]
+    live = [each for each in workers if "worker" in each.roles and each.is_counted_on(now)]
     if not live:
         return "no worker is alive"
     able = [each for each in live if not each.tasks or run.task in each.tasks]

@@ -88,7 +88,7 @@ async def _without_outdated(
     changed = [name for name, definition in wanted.items() if name in rows and not _same(rows[name], definition)]
     if not changed:
         return wanted
-    live = [worker.release for worker in await store.workers() if worker.lease_until + limits.IDLE_HEARTBEAT > now]
+    live = [worker.release for worker in await store.workers() if worker.is_counted_on(now)]
     newest = max((release for release in live if release is not None), default=None)
     outdated = [name for name in changed if _is_older(wanted[name].release, newest)]
     untold = [name for name in outdated if name not in told]

@@ -51,12 +51,7 @@ class Facts:
     declared: frozenset[str] = frozenset()
 
     def live(self, role: str) -> list[WorkerRecord]:
-        """An idle worker's lease may end between two heartbeats: it is still counted on."""
-        return [
-            worker
-            for worker in self.workers
-            if role in worker.roles and worker.lease_until + limits.IDLE_HEARTBEAT > self.now
-        ]
+        return [worker for worker in self.workers if role in worker.roles and worker.is_counted_on(self.now)]
 
     @property
     def active(self) -> list[ScheduleRecord]:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import click
 
-from oncron import _defaults as limits
 from oncron._clock import wall_us
 from oncron._model import Definition, ScheduleRecord, Status, WorkerRecord
 from oncron.cli import render
@@ -70,10 +69,7 @@ def compare(
     declared: Mapping[str, Definition], rows: Sequence[ScheduleRecord], workers: Sequence[WorkerRecord], now: int
 ) -> list[Planned]:
     """Schedule by schedule, by name, as the first replica with this code would do it."""
-    newest = max(
-        (w.release for w in workers if w.release is not None and w.lease_until + limits.IDLE_HEARTBEAT > now),
-        default=None,
-    )
+    newest = max((w.release for w in workers if w.release is not None and w.is_counted_on(now)), default=None)
     stored = {row.name: row for row in rows}
     found = [_declared(definition, stored.get(name), newest) for name, definition in declared.items()]
     found += [

@@ -43,9 +43,8 @@ class Readings:
     queues: list[QueueRecord] = field(default_factory=list[QueueRecord])
 
     def replicas(self, role: str) -> int:
-        """Workers with that role that are heard of: an idle one's lease may end between two heartbeats."""
-        before = self.now - limits.IDLE_HEARTBEAT
-        return sum(role in worker.roles and worker.lease_until > before for worker in self.workers)
+        """Workers with that role that are heard of."""
+        return sum(role in worker.roles and worker.is_counted_on(self.now) for worker in self.workers)
 
     @property
     def not_shown(self) -> int:

@@ -43,8 +43,7 @@ class Reads(Leases):
             )
 
     def _is_firing(self, worker: WorkerRecord, now: int) -> bool:
-        """An idle worker's lease may end between two heartbeats: it is still counted on."""
-        return "scheduler" in worker.roles and worker.lease_until + limits.IDLE_HEARTBEAT > now
+        return "scheduler" in worker.roles and worker.is_counted_on(now)
 
     async def schedules(
         self,

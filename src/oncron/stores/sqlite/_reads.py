@@ -29,8 +29,7 @@ def poll(step: Step, tasks: Sequence[str], queues: Sequence[str] | None, version
 
 
 def _is_firing(worker: WorkerRecord, now: int) -> bool:
-    """An idle worker's lease may end between two heartbeats: it is still counted on."""
-    return "scheduler" in worker.roles and worker.lease_until + limits.IDLE_HEARTBEAT > now
+    return "scheduler" in worker.roles and worker.is_counted_on(now)
 
 
 def workers(step: Step) -> list[WorkerRecord]:
