@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from oncron._groups import BatchRecord, NewBatch
 from oncron._model import NewRun, RunState
-from oncron.errors import NotFound
+from oncron.stores import _missing
 from oncron.stores.memory.runs import Runs
 
 UNSUCCESSFUL = (RunState.FAILED, RunState.LOST, RunState.CANCELLED)
@@ -22,7 +22,7 @@ class Batches(Runs):
         with self._step(now) as at:
             if batch.id not in self._batch_rows:
                 if batch.parent is not None and not self._takes_more(batch.parent):
-                    raise NotFound(f"batch {batch.parent!r} does not exist or is complete: nothing can be added to it")
+                    raise _missing.takes_no_more(batch.parent)
                 self._batch_rows[batch.id] = BatchRecord(
                     id=batch.id,
                     parent=batch.parent,
@@ -110,7 +110,7 @@ class Batches(Runs):
         try:
             return self._batch_rows[batch_id]
         except KeyError:
-            raise NotFound(f"batch {batch_id!r} does not exist: it was never opened, or pruned") from None
+            raise _missing.no_batch(batch_id) from None
 
     def _runs_by_state(self, batch_id: str) -> Counter[str]:
         return Counter(run.state.value for run in self._run_rows.values() if run.batch == batch_id)

@@ -20,7 +20,7 @@ from oncron._model import (
     RunState,
     ScheduleRecord,
 )
-from oncron.errors import NotFound
+from oncron.stores import _missing
 from oncron.stores._occupancy import Verdict
 from oncron.stores._runs import created, reopened
 from oncron.stores.memory.leases import REAPED, Leases
@@ -36,11 +36,9 @@ class Runs(Leases, Locks):
         with self._step(now) as at:
             for new in runs:
                 if new.schedule is not None and new.schedule not in self._schedule_rows:
-                    raise NotFound(
-                        f"schedule {new.schedule!r} does not exist: declare it before a run of it is asked for"
-                    )
+                    raise _missing.no_schedule(new.schedule)
                 if not self._may_write(new):
-                    raise NotFound(f"batch {new.batch!r} does not exist or is complete: nothing can be added to it")
+                    raise _missing.takes_no_more(new.batch)
             return [self._enqueue_one(new, at) for new in runs]
 
     def _enqueue_one(self, new: NewRun, now: int) -> EnqueueResult:
@@ -178,7 +176,7 @@ class Runs(Leases, Locks):
         try:
             return self._run_rows[run_id]
         except KeyError:
-            raise NotFound(f"run {run_id!r} does not exist: it was never created, or pruned") from None
+            raise _missing.no_run(run_id) from None
 
     def _blocker(self, run: RunRecord, *, serial: bool) -> RunRecord | None:
         """The run that has the unique key or the schedule's place."""

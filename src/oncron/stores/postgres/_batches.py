@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from oncron._groups import BatchRecord, NewBatch
-from oncron.errors import NotFound
+from oncron.stores import _missing
 from oncron.stores.postgres import _steps
 from oncron.stores.postgres._wire import encode
 
@@ -25,7 +25,7 @@ class Batches(Protocol):
                 _steps.checked_id(callback.id)
         record = await self._step("open_batch", encode(batch), now)
         if record is None:
-            raise _steps.no_more(batch.parent or "")
+            raise _missing.takes_no_more(batch.parent or "")
         return _batch(record)
 
     async def close_batch(self, batch_id: str, *, now: int | None = None) -> BatchRecord:
@@ -46,7 +46,7 @@ class Batches(Protocol):
 
     def _known_batch(self, batch_id: str, record: bytes | None) -> BatchRecord:
         if record is None:
-            raise NotFound(f"batch {batch_id!r} does not exist: it was never opened, or pruned")
+            raise _missing.no_batch(batch_id)
         return _batch(record)
 
     async def _step(self, function: str, *arguments: str | bytes | int | None) -> Any:

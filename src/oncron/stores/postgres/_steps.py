@@ -31,7 +31,8 @@ from oncron._model import (
     ScheduleRecord,
     Status,
 )
-from oncron.errors import InvalidOption, NotFound
+from oncron.errors import InvalidOption
+from oncron.stores import _missing
 from oncron.stores._runs import created
 from oncron.stores.postgres._wire import encode
 
@@ -295,9 +296,9 @@ def enqueued(chunk: Sequence[NewRun], answer: bytes) -> list[EnqueueResult]:
     """Raises NotFound for a schedule that does not exist, or a batch that takes no more."""
     done = _enqueued(answer)
     if done.missing is not None:
-        raise NotFound(f"schedule {done.missing!r} does not exist: declare it before a run of it is asked for")
+        raise _missing.no_schedule(done.missing)
     if done.closed is not None:
-        raise no_more(done.closed)
+        raise _missing.takes_no_more(done.closed)
     odd = {entry.place - 1: entry for entry in done.odd}
     return [
         EnqueueResult(run=odd[place].run, is_new=odd[place].is_new, occupied=odd[place].occupied)
@@ -305,10 +306,6 @@ def enqueued(chunk: Sequence[NewRun], answer: bytes) -> list[EnqueueResult]:
         else EnqueueResult(run=created(new, done.now))
         for place, new in enumerate(chunk)
     ]
-
-
-def no_more(batch: str) -> NotFound:
-    return NotFound(f"batch {batch!r} does not exist or is complete: nothing can be added to it")
 
 
 def checked_id(run_id: str) -> str:

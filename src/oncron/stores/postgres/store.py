@@ -36,8 +36,8 @@ from oncron._model import (
     RunRecord,
     WorkerRecord,
 )
-from oncron.errors import InvalidOption, NotFound, StoreError, StoreUnavailable, StoreUnsafe
-from oncron.stores import _sql
+from oncron.errors import InvalidOption, StoreError, StoreUnavailable, StoreUnsafe
+from oncron.stores import _missing, _sql
 from oncron.stores.postgres import _errors, _steps, _wire
 from oncron.stores.postgres._address import Address
 from oncron.stores.postgres._apart import Apart
@@ -238,13 +238,13 @@ class PostgresStore(Reads, Names, Batches, InTransactions, AdvisoryGuards):
     async def cancel(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> RunRecord:
         answer = await self._step("cancel", run_id, opening, now) if _steps.is_uuid(run_id) else None
         if answer is None:
-            raise _no_run(run_id)
+            raise _missing.no_run(run_id)
         return _steps.run(answer)
 
     async def retry(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> EnqueueResult:
         answer = await self._step("retry", run_id, opening, now) if _steps.is_uuid(run_id) else None
         if answer is None:
-            raise _no_run(run_id)
+            raise _missing.no_run(run_id)
         return _steps.retried(answer)
 
     async def prune(
@@ -334,10 +334,6 @@ class PostgresStore(Reads, Names, Batches, InTransactions, AdvisoryGuards):
             raise _errors.timed_out(self.url, DEADLINE_S) from None
         finally:
             await connection.discard()
-
-
-def _no_run(run_id: str) -> NotFound:
-    return NotFound(f"run {run_id!r} does not exist: it was never created, or pruned")
 
 
 def _checked_namespace(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from oncron._groups import Acquired, BatchRecord, NewBatch, QueueRecord, Take, Taken
-from oncron.stores.redis import _steps
+from oncron.stores import _missing
 from oncron.stores.redis._reads import batch, taken
 from oncron.stores.redis._wire import decoder
 
@@ -58,7 +58,7 @@ class QueueSteps(Protocol):
     async def open_batch(self, batch: NewBatch, *, now: int | None = None) -> BatchRecord:
         found = await self._write("open_batch", batch, now)
         if not found:
-            raise _steps.no_room(batch.parent or "")
+            raise _missing.takes_no_more(batch.parent or "")
         return _batch(found[0])
 
     async def close_batch(self, batch_id: str, *, now: int | None = None) -> BatchRecord:
@@ -70,7 +70,7 @@ class QueueSteps(Protocol):
     async def _mark_batch(self, asked: dict[str, Any], now: int | None) -> BatchRecord:
         found = await self._write("mark_batch", asked, now)
         if not found:
-            raise _steps.no_batch(asked["id"])
+            raise _missing.no_batch(asked["id"])
         return _batch(found[0])
 
     async def settle_batches(

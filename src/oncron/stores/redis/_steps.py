@@ -34,7 +34,8 @@ from oncron._model import (
     ScheduleRecord,
     Status,
 )
-from oncron.errors import NotFound, StoreError
+from oncron.errors import StoreError
+from oncron.stores import _missing
 from oncron.stores.redis._wire import decoder, encode
 
 CHUNK = 200
@@ -285,9 +286,9 @@ def enqueued(answer: Sequence[bytes]) -> list[EnqueueResult]:
     """Raises NotFound."""
     said = _enqueued(answer[0])
     if said.missing is not None:
-        raise NotFound(f"schedule {said.missing!r} does not exist: declare it before a run of it is asked for")
+        raise _missing.no_schedule(said.missing)
     if said.batch_missing is not None:
-        raise NotFound(f"batch {said.batch_missing!r} does not exist or is complete: nothing can be added to it")
+        raise _missing.takes_no_more(said.batch_missing)
     return [enqueue_result(flag, raw) for flag, raw in zip(said.flags, answer[1:], strict=True)]
 
 
@@ -374,15 +375,3 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 
 def finished(answer: Sequence[bytes]) -> list[FinishResult]:
     return _finish(answer[0]).results
-
-
-def no_run(run_id: str) -> NotFound:
-    return NotFound(f"run {run_id!r} does not exist: it was never created, or pruned")
-
-
-def no_batch(batch_id: str) -> NotFound:
-    return NotFound(f"batch {batch_id!r} does not exist: it was never opened, or pruned")
-
-
-def no_room(batch_id: str) -> NotFound:
-    return NotFound(f"batch {batch_id!r} does not exist or is complete: nothing can be added to it")

@@ -31,6 +31,7 @@ from oncron._model import (
     WorkerRecord,
 )
 from oncron.errors import InvalidOption, NotSupported, StoreError
+from oncron.stores import _missing
 from oncron.stores._no_guards import NoGuards
 from oncron.stores._no_transactions import NoTransactions
 from oncron.stores.redis import _address, _errors, _safety, _steps, _wakeups
@@ -191,13 +192,13 @@ class RedisStore(Reads, QueueSteps, NoTransactions, NoGuards):
     async def cancel(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> RunRecord:
         found = await self._write("cancel", {"run_id": run_id, "opening": opening}, now)
         if not found:
-            raise _steps.no_run(run_id)
+            raise _missing.no_run(run_id)
         return _steps.run(found[0])
 
     async def retry(self, run_id: str, *, opening: int | None = None, now: int | None = None) -> EnqueueResult:
         found = await self._write("retry", {"run_id": run_id, "opening": opening}, now)
         if not found:
-            raise _steps.no_run(run_id)
+            raise _missing.no_run(run_id)
         return _steps.enqueue_result(*found)
 
     async def prune(

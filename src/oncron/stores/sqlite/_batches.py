@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oncron._groups import BatchRecord, NewBatch
 from oncron._model import NewRun
-from oncron.errors import NotFound
+from oncron.stores import _missing
 from oncron.stores.sqlite._enqueue import enqueue_if_it_may
 from oncron.stores.sqlite._step import Step, listed
 
@@ -21,7 +21,7 @@ _decode = msgspec.json.Decoder(NewRun).decode
 def open_batch(step: Step, batch: NewBatch) -> BatchRecord:
     if _row(step, batch.id) is None:
         if batch.parent is not None and not step.rows("batch.takes_more", ids=listed([batch.parent])):
-            raise NotFound(f"batch {batch.parent!r} does not exist or is complete: nothing can be added to it")
+            raise _missing.takes_no_more(batch.parent)
         step.do(
             "batch.open",
             id=batch.id,
@@ -146,7 +146,7 @@ def _page(step: Step, ids: Sequence[str] | None, after: str, limit: int) -> list
 def _known(step: Step, batch_id: str) -> BatchRecord:
     row = _row(step, batch_id)
     if row is None:
-        raise NotFound(f"batch {batch_id!r} does not exist: it was never opened, or pruned")
+        raise _missing.no_batch(batch_id)
     return row
 
 

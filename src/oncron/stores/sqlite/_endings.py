@@ -17,7 +17,7 @@ from oncron._model import (
     RunRecord,
     RunState,
 )
-from oncron.errors import NotFound
+from oncron.stores import _missing
 from oncron.stores._runs import reopened
 from oncron.stores.sqlite import _limiters, _locks
 from oncron.stores.sqlite._enqueue import enqueue_one, load_for, may_write, serial_now
@@ -167,7 +167,7 @@ def _known(sheet: Sheet, run_id: str) -> RunRecord:
     sheet.load([run_id])
     run = sheet.get(run_id)
     if run is None:
-        raise NotFound(f"run {run_id!r} does not exist: it was never created, or pruned")
+        raise _missing.no_run(run_id)
     return run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncron._model import EnqueueResult, NewRun, Overlap
-from oncron.errors import NotFound
+from oncron.stores import _missing
 from oncron.stores._occupancy import Verdict
 from oncron.stores._runs import created
 from oncron.stores.sqlite._sheet import Sheet
@@ -17,9 +17,9 @@ def enqueue(step: Step, runs: Sequence[NewRun]) -> list[EnqueueResult]:
     load_for(sheet, runs)
     for new in runs:
         if new.schedule is not None and new.schedule not in sheet.overlaps:
-            raise NotFound(f"schedule {new.schedule!r} does not exist: declare it before a run of it is asked for")
+            raise _missing.no_schedule(new.schedule)
         if not may_write(sheet, new):
-            raise NotFound(f"batch {new.batch!r} does not exist or is complete: nothing can be added to it")
+            raise _missing.takes_no_more(new.batch)
     results = [enqueue_one(sheet, new) for new in runs]
     sheet.write()
     return results
