@@ -25,6 +25,7 @@ from oncron._model import (
     TickRun,
 )
 from oncron.stores import _occupancy as occupancy
+from oncron.stores._schedules import declared
 from oncron.stores.memory.leases import Leases
 from oncron.stores.memory.tables import LastFire
 
@@ -50,33 +51,13 @@ class Schedules(Leases):
         row = self._schedule_rows.get(change.name)
         if not self._is_as_declared(row, change) or self._would_pass_the_future(row, change, now):
             return Changed(name=change.name, changed=False, record=row)
-        cursor = change.new_cursor if row is None else max(row.cursor, change.new_cursor)
-        record = ScheduleRecord(
-            definition=change.definition,
-            status=change.status,
-            revision=1 if row is None else row.revision + 1,
-            cursor=cursor,
-            next_at=change.next_at if change.status is Status.ACTIVE else None,
-            last_token=0 if row is None else row.last_token,
-            created_count=0 if row is None else row.created_count,
-            created_at=now if row is None else row.created_at,
-            changed_at=now,
-            note=change.note,
-            previous=self._previous(row, change),
-        )
+        record = declared(row, change, now)
         self._schedule_rows[change.name] = record
         self._version += 1
         self._record_gaps(change.name, change.gaps, change.seen_cursor, now)
         if row is not None and row.definition.overlap is not change.definition.overlap:
             self._repark(record)
         return Changed(name=change.name, changed=True, record=record)
-
-    def _previous(self, row: ScheduleRecord | None, change: Change) -> str:
-        """Digest of the definition before the newest change of it."""
-        if row is None:
-            return ""
-        before = row.definition.digest()
-        return row.previous if before == change.definition.digest() else before
 
     def _is_as_declared(self, row: ScheduleRecord | None, change: Change) -> bool:
         if row is None:

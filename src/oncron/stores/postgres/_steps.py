@@ -29,11 +29,11 @@ from oncron._model import (
     Reaped,
     RunRecord,
     ScheduleRecord,
-    Status,
 )
 from oncron.errors import InvalidOption
 from oncron.stores import _missing
 from oncron.stores._runs import created
+from oncron.stores._schedules import declared
 from oncron.stores.postgres._wire import encode
 
 is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
@@ -97,25 +97,12 @@ def _change(change: Change) -> dict[str, Any]:
 
 
 def changed(chunk: Sequence[Change], answer: bytes) -> list[Changed]:
-    declared = _declared(answer)
-    results = [Changed(name=change.name, changed=True, record=_new_schedule(change, declared.now)) for change in chunk]
-    for odd in declared.odd:
+    told = _declared(answer)
+    results = [Changed(name=change.name, changed=True, record=declared(None, change, told.now)) for change in chunk]
+    for odd in told.odd:
         name = chunk[odd.place - 1].name
         results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=odd.record)
     return results
-
-
-def _new_schedule(change: Change, now: int) -> ScheduleRecord:
-    return ScheduleRecord(
-        definition=change.definition,
-        status=change.status,
-        revision=1,
-        cursor=change.new_cursor,
-        next_at=change.next_at if change.status is Status.ACTIVE else None,
-        created_at=now,
-        changed_at=now,
-        note=change.note,
-    )
 
 
 # --- fire ---------------------------------------------------------------------------------

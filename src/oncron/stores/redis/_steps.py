@@ -36,6 +36,7 @@ from oncron._model import (
 )
 from oncron.errors import StoreError
 from oncron.stores import _missing
+from oncron.stores._schedules import declared
 from oncron.stores.redis._wire import decoder, encode
 
 CHUNK = 200
@@ -109,25 +110,12 @@ def _text(number: int | None) -> str | None:
 
 
 def changed(chunk: Sequence[Change], answer: Sequence[Any]) -> list[Changed]:
-    declared = _declared(answer[0])
-    results = [Changed(name=change.name, changed=True, record=_new_row(change, declared.now)) for change in chunk]
-    for odd, row in zip(declared.odd, answer[1], strict=True):
+    told = _declared(answer[0])
+    results = [Changed(name=change.name, changed=True, record=declared(None, change, told.now)) for change in chunk]
+    for odd, row in zip(told.odd, answer[1], strict=True):
         name = chunk[odd.place - 1].name
         results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=schedule(row))
     return results
-
-
-def _new_row(change: Change, now: int) -> ScheduleRecord:
-    return ScheduleRecord(
-        definition=change.definition,
-        status=change.status,
-        revision=1,
-        cursor=change.new_cursor,
-        next_at=change.next_at if change.status is Status.ACTIVE else None,
-        created_at=now,
-        changed_at=now,
-        note=change.note,
-    )
 
 
 def schedule(row: Sequence[bytes | None]) -> ScheduleRecord | None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncron._model import Change, Changed, Definition, Due, Gap, Overlap, ScheduleRecord, Status
+from oncron._model import Change, Changed, Due, Gap, Overlap, ScheduleRecord
 from oncron.stores import _occupancy as occupancy
+from oncron.stores._schedules import declared
 from oncron.stores.sqlite._rows import definition_text, schedule_of
 from oncron.stores.sqlite._sheet import Sheet
 from oncron.stores.sqlite._step import Step, listed
@@ -26,7 +27,7 @@ def declare(step: Step, changes: Sequence[Change]) -> list[Changed]:
         if not _is_as_declared(row, change) or _would_pass_the_future(row, change, step.now):
             results.append(Changed(name=change.name, changed=False, record=row))
             continue
-        record = rows[change.name] = _declared(row, change, step.now)
+        record = rows[change.name] = declared(row, change, step.now)
         written.append(change)
         if row is not None and row.definition.overlap is not change.definition.overlap:
             reparked.append(change.name)
@@ -46,36 +47,6 @@ def _would_pass_the_future(row: ScheduleRecord | None, change: Change, now: int)
     """A cursor that stays where it is passes nothing, wherever that is."""
     stays = row is not None and change.new_cursor <= row.cursor
     return change.new_cursor > now and not stays
-
-
-def _declared(row: ScheduleRecord | None, change: Change, now: int) -> ScheduleRecord:
-    record = ScheduleRecord(
-        definition=change.definition,
-        status=change.status,
-        revision=1,
-        cursor=change.new_cursor,
-        next_at=change.next_at if change.status is Status.ACTIVE else None,
-        created_at=now,
-        changed_at=now,
-        note=change.note,
-    )
-    if row is None:
-        return record
-    return replace(
-        record,
-        revision=row.revision + 1,
-        cursor=max(row.cursor, change.new_cursor),
-        last_token=row.last_token,
-        created_count=row.created_count,
-        created_at=row.created_at,
-        previous=_previous(row, change.definition),
-    )
-
-
-def _previous(row: ScheduleRecord, definition: Definition) -> str:
-    """Digest of the definition before the newest change of it."""
-    before = row.definition.digest()
-    return row.previous if before == definition.digest() else before
 
 
 def _write(step: Step, written: Sequence[Change], rows: dict[str, ScheduleRecord]) -> None:
