@@ -84,11 +84,13 @@ def _refuse_outside(connection: Any) -> None:
         raise refuse_no_transaction("`with engine.begin() as connection:` or `connection.begin()`")
 
 
+def is_of(thing: Any, package: str, names: tuple[str, ...]) -> bool:
+    """Whether its class is, or inherits from, one of that name in the package, which need not be installed."""
+    return any(kind.__name__ in names and kind.__module__.partition(".")[0] == package for kind in type(thing).__mro__)
+
+
 def _is_sqlalchemy(connection: Any, names: tuple[str, ...]) -> bool:
-    return any(
-        kind.__name__ in names and kind.__module__.partition(".")[0] == "sqlalchemy"
-        for kind in type(connection).__mro__
-    )
+    return is_of(connection, "sqlalchemy", names)
 
 
 def _is_django(connection: Any) -> bool:

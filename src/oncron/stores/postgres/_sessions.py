@@ -92,11 +92,11 @@ def session_of(db: Any) -> Callable[[], contextlib.AbstractAsyncContextManager[S
     if isinstance(db, Connection | AsyncConnection):
         parameters, where = parameters_of(cast("AnyLine", db))
         return lambda: connected(parameters, where)
-    if _is_of(db, "psycopg_pool", ("ConnectionPool", "NullConnectionPool")):
+    if _caller.is_of(db, "psycopg_pool", ("ConnectionPool", "NullConnectionPool")):
         return lambda: _of_pool(db)
-    if _is_of(db, "psycopg_pool", ("AsyncConnectionPool", "AsyncNullConnectionPool")):
+    if _caller.is_of(db, "psycopg_pool", ("AsyncConnectionPool", "AsyncNullConnectionPool")):
         return lambda: _of_async_pool(db)
-    if _is_of(db, "sqlalchemy", ("Engine", "AsyncEngine")):
+    if _caller.is_of(db, "sqlalchemy", ("Engine", "AsyncEngine")):
         _refuse_other_driver(db)
         return (lambda: _of_async_engine(db)) if needs_loop(db) else (lambda: _of_engine(db))
     raise NotSupported(
@@ -107,7 +107,7 @@ def session_of(db: Any) -> Callable[[], contextlib.AbstractAsyncContextManager[S
 
 def needs_loop(db: Any) -> bool:
     """Whether its connections belong to the loop that it was made on."""
-    return _is_of(db, "psycopg_pool", ("AsyncConnectionPool", "AsyncNullConnectionPool")) or _is_of(
+    return _caller.is_of(db, "psycopg_pool", ("AsyncConnectionPool", "AsyncNullConnectionPool")) or _caller.is_of(
         db, "sqlalchemy", ("AsyncEngine",)
     )
 
@@ -318,7 +318,3 @@ def _refuse_other_driver(engine: Any) -> None:
             f"this engine is on the driver {engine.dialect.driver}: make it with postgresql+psycopg://, or give the "
             "database's URL as text"
         )
-
-
-def _is_of(thing: Any, package: str, names: tuple[str, ...]) -> bool:
-    return any(kind.__name__ in names and kind.__module__.partition(".")[0] == package for kind in type(thing).__mro__)

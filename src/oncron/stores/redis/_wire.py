@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
 from oncron.errors import StoreError
+from oncron.stores._text import without_surrogates
 
 T = TypeVar("T")
 log = logging.getLogger("oncron.stores.redis")
@@ -23,7 +24,7 @@ def encode(payload: Any) -> bytes:
     try:
         return _encode(payload)
     except UnicodeEncodeError:
-        return _encode(_without_surrogates(msgspec.to_builtins(payload)))
+        return _encode(without_surrogates(msgspec.to_builtins(payload)))
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
@@ -48,14 +49,3 @@ def readable(read: Callable[[Any], T], raws: Iterable[Any]) -> list[T]:
         except StoreError as error:
             log.error("record.unreadable: %s; it is left as it is", error)
     return found
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        pairs = cast("dict[Any, Any]", value).items()
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in pairs}
-    if isinstance(value, list | tuple):
-        return [_without_surrogates(item) for item in cast("list[Any]", value)]
-    return value
