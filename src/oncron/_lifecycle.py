@@ -8,6 +8,7 @@ in the contract, `_store.py`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import sys
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 from oncron import _defaults as limits
 from oncron._clock import delta_us
 from oncron._model import NewRun, Outcome, OutcomeKind, RunRecord
-from oncron.errors import InvalidOption
+from oncron.errors import InvalidOption, LeaseLost
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -156,6 +157,11 @@ def interruption(error: BaseException) -> Interrupted | None:
         inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
         return interruption(inner[0]) if len(inner) == 1 else None
     return error if isinstance(error, Interrupted) else None
+
+
+def is_error(error: BaseException) -> bool:
+    """Whether something went wrong: not what a task says to the engine, nor being told to stop."""
+    return not isinstance(error, Skip | RetryIn | Interrupted | LeaseLost | asyncio.CancelledError)
 
 
 def wanted_delay(error: RetryIn) -> int:

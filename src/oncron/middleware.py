@@ -3,7 +3,6 @@ one task's `middleware=[...]`."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -15,10 +14,10 @@ from oncron._chain import CallNext, Middleware
 from oncron._clock import SECOND, boot_us, sleep_us
 from oncron._context import RunContext
 from oncron._hosting import in_thread
-from oncron._lifecycle import GiveUp, Interrupted, RetryIn, Skip
+from oncron._lifecycle import GiveUp, is_error
 from oncron._limiter import Limiter, gate_of
 from oncron.backoff import Backoff, exponential
-from oncron.errors import InvalidOption, LeaseLost
+from oncron.errors import InvalidOption
 
 __all__ = ["CallNext", "Middleware", "limit", "log", "report", "retry", "timeout"]
 
@@ -26,8 +25,6 @@ logger = logging.getLogger("oncron.middleware")
 
 Around = Callable[[RunContext[Any], CallNext], Awaitable[Any]]
 Report = Callable[[BaseException, RunContext[Any]], Any]
-
-_CONTROL = (Skip, RetryIn, Interrupted)
 
 
 def log(level: int = logging.INFO, *, args: bool = False) -> Around:
@@ -43,7 +40,7 @@ def log(level: int = logging.INFO, *, args: bool = False) -> Around:
         try:
             result = await call_next()
         except BaseException as error:
-            how = logging.WARNING if _is_error(error) else level
+            how = logging.WARNING if is_error(error) else level
             ctx.log.log(how, "%s: %s after %.3f s: %s", ctx.task, type(error).__name__, _since(began), error)
             raise
         ctx.log.log(level, "%s: done after %.3f s", ctx.task, _since(began))
@@ -85,7 +82,7 @@ def retry(
             try:
                 return await call_next()
             except kinds as error:
-                if not _is_error(error) or isinstance(error, GiveUp) or ctx.stopping:
+                if not is_error(error) or isinstance(error, GiveUp) or ctx.stopping:
                     raise
                 ctx.log.info("%s: %s, tried again here: %s", ctx.task, type(error).__name__, error)
             await sleep_us(wait.draw_us(spent, ctx.run_id))
@@ -105,7 +102,7 @@ def report(hook: Report, /, *, every_attempt: bool = False) -> Around:
         try:
             return await call_next()
         except BaseException as error:
-            if _is_error(error) and (every_attempt or ctx.is_last_attempt or isinstance(error, GiveUp)):
+            if is_error(error) and (every_attempt or ctx.is_last_attempt or isinstance(error, GiveUp)):
                 await _tell(hook, error, ctx)
             raise
 
@@ -129,11 +126,6 @@ async def _tell(hook: Report, error: BaseException, ctx: RunContext[Any]) -> Non
             await in_thread(lambda: hook(error, ctx))
     except Exception:
         logger.exception("reporting an error of run %s failed", ctx.run_id)
-
-
-def _is_error(error: BaseException) -> bool:
-    """Whether something is wrong with the task: not what it, or the replica, meant to happen."""
-    return not isinstance(error, (*_CONTROL, asyncio.CancelledError, LeaseLost))
 
 
 def _since(began: int) -> float:

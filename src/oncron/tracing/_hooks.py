@@ -1,8 +1,7 @@
-"""What the hooks have in common: what is an error, and that none of theirs is anybody else's."""
+"""What the hooks have in common: none of their errors is anybody else's."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib.util
 import logging
@@ -12,8 +11,7 @@ from typing import Any, TypeVar
 from typing_extensions import ParamSpec
 
 from oncron._app import Oncron
-from oncron._lifecycle import Interrupted, RetryIn, Skip
-from oncron.errors import InvalidOption, LeaseLost
+from oncron.errors import InvalidOption
 
 log = logging.getLogger("oncron.tracing")
 
@@ -33,11 +31,6 @@ def harmless(fn: Callable[P, R]) -> Callable[P, R | None]:
             return None
 
     return safe
-
-
-def is_error(error: BaseException) -> bool:
-    """Whether something went wrong: not what a task says to the engine, nor being told to stop."""
-    return not isinstance(error, Skip | RetryIn | Interrupted | LeaseLost | asyncio.CancelledError)
 
 
 def checked_app(app: Any, what: str) -> Oncron:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from oncron._clock import to_us
 from oncron._context import RunContext
 from oncron._events import Event
-from oncron._lifecycle import Skip
+from oncron._lifecycle import Skip, is_error
 from oncron._model import NewRun
-from oncron.tracing._hooks import checked_app, harmless, is_error, need
+from oncron.tracing._hooks import checked_app, harmless, need
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext, TracerProvider

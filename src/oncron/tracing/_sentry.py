@@ -14,8 +14,9 @@ from oncron import _options as check
 from oncron._app import Oncron
 from oncron._context import RunContext
 from oncron._events import Event
+from oncron._lifecycle import is_error
 from oncron.errors import InvalidTrigger
-from oncron.tracing._hooks import checked_app, harmless, is_error, need
+from oncron.tracing._hooks import checked_app, harmless, need
 from oncron.triggers import parse
 
 _REMEMBERED = 1000
