@@ -21,7 +21,7 @@ local function reader(lane, at_once)
             place, offset = 1, #page < 2 * at_once and -1 or offset + at_once
         end
         local id, due = page[place], tonumber(page[place + 1] or 0)
-        return id and {own.place(queue), order_key(due, priority), due, id}
+        return id and claim_key(own, queue, priority, due, id)
     end
     return {
         lane = lane, task = task, queue = queue, peek = peek,
@@ -30,15 +30,6 @@ local function reader(lane, at_once)
             return peek()
         end,
     }
-end
-
-local function is_sooner(a, b)
-    for i = 1, 4 do
-        if a[i] ~= b[i] then
-            return a[i] < b[i]
-        end
-    end
-    return false
 end
 
 -- What is to be leased, in claim order: the lanes merged. [{id, lane}]

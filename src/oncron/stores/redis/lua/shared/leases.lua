@@ -119,20 +119,28 @@ local function order_key(due, priority)
     return due - 60000000 * priority
 end
 
+-- Where a run stands in the order of claims, for `is_sooner`.
+local function claim_key(own, queue, priority, due, id)
+    return {own.place(queue), order_key(due, priority), due, id}
+end
+
+local function is_sooner(a, b)
+    for i = 1, 4 do
+        if a[i] ~= b[i] then
+            return a[i] < b[i]
+        end
+    end
+    return false
+end
+
 -- Sorts runs as claims take them.
 local function sort_claims(runs, own)
     local keys = {}
     for _, run in ipairs(runs) do
-        keys[run] = {own.place(run.queue), order_key(run.due_at, run.priority), run.due_at, run.id}
+        keys[run] = claim_key(own, run.queue, run.priority, run.due_at, run.id)
     end
     table.sort(runs, function(a, b)
-        local x, y = keys[a], keys[b]
-        for i = 1, 4 do
-            if x[i] ~= y[i] then
-                return x[i] < y[i]
-            end
-        end
-        return false
+        return is_sooner(keys[a], keys[b])
     end)
 end
 
