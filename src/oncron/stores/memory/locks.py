@@ -92,7 +92,7 @@ class Locks(Tables):
         with self._step(now) as at:
             found = self._limiters.get(limiter) or Limiter(rule=rule)
             verdict = self._judge(found, rule, 1, at)
-            used = verdict.used - 1 if verdict.granted and rule.kind != "bucket" else self._said(found, rule, at).used
+            used = self._said(found, rule, at).used
             return Taken(granted=verdict.granted, now=at, used=used, retry_in=verdict.retry_in)
 
     def _judge(self, limiter: Limiter, rule: LimitRule, cost: int, now: int) -> _limits.Verdict:

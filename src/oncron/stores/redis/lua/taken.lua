@@ -7,9 +7,5 @@
 
 local own = limiter(args.limiter, args.rule)
 local verdict = judge(own, 1)
-if verdict.granted and own.rule.kind ~= 'bucket' then
-    verdict.used = verdict.used - 1
-else
-    verdict.used = said(own).used
-end
+verdict.used = said(own).used
 return {cmsgpack.pack(verdict)}
