@@ -9,7 +9,7 @@ import msgspec
 
 from oncron._groups import Acquired, BatchRecord, NewBatch, QueueRecord, Take, Taken
 from oncron.stores import _missing
-from oncron.stores.redis._reads import batch, taken
+from oncron.stores.redis._reads import batch as batch_record, taken
 from oncron.stores.redis._wire import decoder
 
 
@@ -59,7 +59,7 @@ class QueueSteps(Protocol):
         found = await self._write("open_batch", batch, now)
         if not found:
             raise _missing.takes_no_more(batch.parent or "")
-        return _batch(found[0])
+        return batch_record(found[0])
 
     async def close_batch(self, batch_id: str, *, now: int | None = None) -> BatchRecord:
         return await self._mark_batch({"id": batch_id, "closed": True}, now)
@@ -71,17 +71,14 @@ class QueueSteps(Protocol):
         found = await self._write("mark_batch", asked, now)
         if not found:
             raise _missing.no_batch(asked["id"])
-        return _batch(found[0])
+        return batch_record(found[0])
 
     async def settle_batches(
         self, ids: Sequence[str] | None = None, *, after: str = "", limit: int = 100, now: int | None = None
     ) -> list[BatchRecord]:
         found = await self._write("settle_batches", {"ids": ids, "after": after, "limit": limit}, now)
-        return [_batch(raw) for raw in found]
+        return [batch_record(raw) for raw in found]
 
     async def _write(self, name: str, payload: Any, now: int | None = None) -> Any:
         """The answer of a script that writes."""
         ...
-
-
-_batch = batch

@@ -41,7 +41,9 @@ begin
     return query
         with counted as (
             select s.queue, count(*) filter (where s.is_ready) as ready,
-                count(*) filter (where not s.is_ready) as waiting, count(*) filter (where s.is_ready is null) as running, min(s.due_at) filter (where s.is_ready) as oldest
+                count(*) filter (where not s.is_ready) as waiting,
+                count(*) filter (where s.is_ready is null) as running,
+                min(s.due_at) filter (where s.is_ready) as oldest
             from (
                 select r.queue, r.due_at, r.due_at <= p_now as is_ready from runs r
                 where r.state = 'pending' and not r.parked and (p_name is null or r.queue = p_name)

@@ -14,7 +14,8 @@ if is_open(run) or args.opening and args.opening ~= run.opening then
 end
 local row = run.schedule and not run.backfill and schedule(run.schedule)
 local serial = row and row.overlap ~= 'allow' or false
-local blocker = run.unique and call('HGET', NS .. 'unique', run.unique) or serial and #row.heads > 0 and (head_of(row) or {}).id
+local blocker = run.unique and call('HGET', NS .. 'unique', run.unique)
+    or serial and #row.heads > 0 and (head_of(row) or {}).id
 if blocker then
     return {2, call('GET', NS .. 'run:' .. blocker)}
 end
