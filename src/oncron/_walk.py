@@ -56,10 +56,8 @@ class Notes:
         found: Any = None if stored is None else loads(stored)
         self.walks: dict[str, _State] = {}
         self.value: Any = found
-        if isinstance(found, dict) and _WALKS in found:
-            kept = cast("dict[str, Any]", found)
-            self.walks = msgspec.json.decode(dumps(kept[_WALKS]), type=dict[str, _State])
-            self.value = kept.get("value")
+        if (walks := _walks_in(found)) is not None:
+            self.walks, self.value = walks, found.get("value")
         self.begun: set[str] = set()
         self.under_way: set[str] = set()
         """Walks of this go that are between two items."""
@@ -292,15 +290,22 @@ class Walk(Generic[T]):
 def walked(checkpoint: str | None) -> str | None:
     """In words, how far the walks of a run are that left this checkpoint; None if it has none."""
     found: Any = None if checkpoint is None else loads(checkpoint)
-    if not isinstance(found, dict) or _WALKS not in found:
+    states = _walks_in(found)
+    if states is None:
         return None
-    states = msgspec.json.decode(dumps(cast("dict[str, Any]", found)[_WALKS]), type=dict[str, _State])
     return "; ".join(
         (f"{name}: " if name else "")
         + f"{state.items} item{'s' * (state.items != 1)} in {state.goes} go{'es' * (state.goes != 1)}"
         + (", all of them" if state.done else "")
         for name, state in states.items()
     )
+
+
+def _walks_in(kept: Any) -> dict[str, _State] | None:
+    """Of what a run keeps; None if that is the task's own value alone."""
+    if not isinstance(kept, dict) or _WALKS not in kept:
+        return None
+    return msgspec.json.decode(dumps(cast("dict[str, Any]", kept)[_WALKS]), type=dict[str, _State])
 
 
 def _refuse_other_sources(source: Any) -> None:

@@ -50,9 +50,12 @@ class Hold:
     @property
     def lost(self) -> bool:
         """Whether it was held and others may have the slot by now. A process that was stopped finds out here."""
-        return self._was_lost or (
-            self.token is not None and not self._is_over and boot_us() > self._trusted_until - self._margin
-        )
+        return self._was_lost or (not self._is_over and self._is_in_doubt)
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether it was held, and its lease may be over for others."""
+        return self.token is not None and boot_us() > self._trusted_until - self._margin
 
     def when_lost(self, tell: Callable[[], None] | None) -> None:
         """Call this, on the engine's thread, when it is lost; at once if it is lost already."""
@@ -124,7 +127,7 @@ class Hold:
                 deadline=max(50_000, min(limits.CALL_DEADLINE, self.lease_for // 3, left)),
             )
         except StoreUnavailable:
-            if boot_us() > self._trusted_until - self._margin:
+            if self._is_in_doubt:
                 self._lose("its lease could not be renewed in time")
             return False
         if until is None:
@@ -146,9 +149,8 @@ class Hold:
     def end(self) -> bool:
         """From now on nothing is lost any more. Whether it was still held; from any thread."""
         with self._guard:
-            was_lost = self._was_lost or (self.token is not None and boot_us() > self._trusted_until - self._margin)
-            self._was_lost, self._is_over = was_lost, True
-        return not was_lost
+            self._was_lost, self._is_over = self._was_lost or self._is_in_doubt, True
+            return not self._was_lost
 
     async def release(self, door: Door) -> None:
         """Let go; nothing happens if it was not held. What cannot be told to the store now ends with its lease."""
