@@ -21,7 +21,7 @@ from typing_extensions import ParamSpec
 
 from oncron import _options as check
 from oncron._arguments import by_name
-from oncron._clock import SECOND, boot_us, from_us, sleep_us
+from oncron._clock import SECOND, boot_us, from_us, from_us_if, sleep_us
 from oncron._groups import BatchRecord, NewBatch
 from oncron._hosting import refuse_on_loop
 from oncron._json import dumps, loads
@@ -120,17 +120,17 @@ class Batch:
     @property
     def completed_at(self) -> datetime | None:
         """When all its runs had ended, and its children were complete."""
-        return _instant(self._record.completed_at)
+        return from_us_if(self._record.completed_at)
 
     @property
     def succeeded_at(self) -> datetime | None:
         """When all its runs had ended well, those included that were retried after it was complete."""
-        return _instant(self._record.succeeded_at)
+        return from_us_if(self._record.succeeded_at)
 
     @property
     def died_at(self) -> datetime | None:
         """When the first of its runs had failed for good."""
-        return _instant(self._record.died_at)
+        return from_us_if(self._record.died_at)
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} {self.pending} of {self.total} pending>"
@@ -259,7 +259,3 @@ def _called_back(callback: Callback, batch_id: str, kind: str) -> NewRun | None:
         values.setdefault("batch_id", batch_id)
     run = task.new_run(task.parameters.bind((), values))
     return replace(run, id=str(uuid.uuid5(uuid.UUID(batch_id), kind)))
-
-
-def _instant(value: int | None) -> datetime | None:
-    return None if value is None else from_us(value)

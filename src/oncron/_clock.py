@@ -62,6 +62,11 @@ def from_us(instant: int) -> datetime:
     return EPOCH + timedelta(microseconds=instant)
 
 
+def from_us_if(instant: int | None) -> datetime | None:
+    """The same of an instant that may be missing."""
+    return None if instant is None else from_us(instant)
+
+
 def delta_us(duration: timedelta | float) -> int:
     """Microseconds of a timedelta or of a number of seconds."""
     if isinstance(duration, timedelta):

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, overload
 from typing_extensions import ParamSpec, TypeVar
 
 from oncron import _defaults as limits, _options as check
-from oncron._clock import from_us
+from oncron._clock import from_us, from_us_if
 from oncron._engine.spec import Execution
 from oncron._membership import BatchOfRun
 from oncron._model import NewRun
@@ -73,7 +73,7 @@ class RunContext(Generic[S]):
     def tick(self) -> datetime | None:
         """The nominal instant this run is for; None outside a schedule."""
         tick = self._execution.run.tick
-        return None if tick is None else from_us(tick)
+        return from_us_if(tick)
 
     @property
     def due_at(self) -> datetime:
@@ -113,7 +113,7 @@ class RunContext(Generic[S]):
     def deadline(self) -> datetime | None:
         """When the timeout strikes, by the store's clock."""
         deadline = self._execution.deadline
-        return None if deadline is None else from_us(deadline)
+        return from_us_if(deadline)
 
     @property
     def stopping(self) -> bool:

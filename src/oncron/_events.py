@@ -8,7 +8,7 @@ from typing import Protocol, TypedDict
 
 from typing_extensions import Unpack
 
-from oncron._clock import from_us
+from oncron._clock import from_us_if
 from oncron._model import Record, RunRecord
 
 NAMES = frozenset(
@@ -80,7 +80,7 @@ class Fields(TypedDict, total=False):
 
 def of_run(run: RunRecord, /, **more: Unpack[Fields]) -> Fields:
     """Which run an event is about, and what else there is to say."""
-    tick = None if run.tick is None else from_us(run.tick)
+    tick = from_us_if(run.tick)
     about = Fields(schedule=run.schedule, tick=tick, run=run.id, task=run.task, attempt=run.attempt)
     about.update(more)
     return about

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from oncron._clock import from_us
+from oncron._clock import from_us_if
 from oncron._groups import QueueRecord
 
 
@@ -31,7 +31,7 @@ class Queue:
     @property
     def changed_at(self) -> datetime | None:
         """When it was paused or resumed last."""
-        return None if self.record.changed_at is None else from_us(self.record.changed_at)
+        return from_us_if(self.record.changed_at)
 
     @property
     def ready(self) -> int:
@@ -50,7 +50,7 @@ class Queue:
     @property
     def oldest_due_at(self) -> datetime | None:
         """Since when the first of the ready ones could have begun."""
-        return None if self.record.oldest_due_at is None else from_us(self.record.oldest_due_at)
+        return from_us_if(self.record.oldest_due_at)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name} {self.ready} ready{', paused' if self.paused else ''}>"

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from oncron import _options as check
 from oncron._cipher import readable
-from oncron._clock import SECOND, boot_us, from_us, wait_us
+from oncron._clock import SECOND, boot_us, from_us, from_us_if, wait_us
 from oncron._json import loads
 from oncron._model import RunRecord, RunState
 from oncron._store import ReadableStore
@@ -68,7 +68,7 @@ class Run(Generic[R]):
     @property
     def tick(self) -> datetime | None:
         """The nominal instant it is for; None outside a schedule."""
-        return _instant(self._record.tick)
+        return from_us_if(self._record.tick)
 
     @property
     def due_at(self) -> datetime:
@@ -89,11 +89,11 @@ class Run(Generic[R]):
 
     @property
     def started_at(self) -> datetime | None:
-        return _instant(self._record.started_at)
+        return from_us_if(self._record.started_at)
 
     @property
     def ended_at(self) -> datetime | None:
-        return _instant(self._record.ended_at)
+        return from_us_if(self._record.ended_at)
 
     @property
     def worker(self) -> str | None:
@@ -186,7 +186,3 @@ class Run(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.task} {self.state.value}>"
-
-
-def _instant(value: int | None) -> datetime | None:
-    return None if value is None else from_us(value)

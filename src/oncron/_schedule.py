@@ -9,7 +9,7 @@ from typing import Any
 
 from oncron import triggers
 from oncron._cipher import readable
-from oncron._clock import from_us
+from oncron._clock import from_us, from_us_if
 from oncron._json import loads
 from oncron._model import Missed, Overlap, ScheduleRecord, Stats as StatsRecord, Status, WorkerRecord
 from oncron.errors import InvalidTrigger
@@ -61,7 +61,7 @@ class Schedule:
     @property
     def next_at(self) -> datetime | None:
         """The next tick; None if there is none, or while it is not active."""
-        return _instant(self.record.next_at)
+        return from_us_if(self.record.next_at)
 
     @property
     def missed(self) -> Missed:
@@ -85,11 +85,11 @@ class Schedule:
 
     @property
     def start_at(self) -> datetime | None:
-        return _instant(self.record.definition.start_at)
+        return from_us_if(self.record.definition.start_at)
 
     @property
     def end_at(self) -> datetime | None:
-        return _instant(self.record.definition.end_at)
+        return from_us_if(self.record.definition.end_at)
 
     @property
     def limit(self) -> int | None:
@@ -190,10 +190,6 @@ def stats_of(record: StatsRecord) -> Stats:
         overdue=record.overdue,
         workers=tuple(Worker(worker) for worker in record.workers),
     )
-
-
-def _instant(value: int | None) -> datetime | None:
-    return None if value is None else from_us(value)
 
 
 def _duration(value: int | None) -> timedelta | None:
