@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 _LOOK_FIRST, _LOOK_CAP, _LOOK_UNTIL = 5_000, limits.SECOND // 20, 60 * limits.SECOND
 """How often, and how long, a caller's open transaction is looked at."""
+_TELL_WITHIN = 1.0
+"""Seconds that a hint on its way may take when the engine is closed. What it told of would wait for the next poll."""
 _END_WITHIN = 2.0
 """Seconds that what is under way may take to end when the engine is closed."""
 
@@ -248,8 +250,12 @@ class Engine:
             self._soon(self._replica.declare_again)
 
     def hint(self) -> None:
-        """Something was written that this replica and the others may want to look at."""
-        self._soon(self._hint)
+        """Something was written that this replica and the others may want to look at. It is told also if `close`
+        comes next: a command writes, and ends."""
+        with self._thread_lock:
+            home = self._home
+            if home is not None:
+                home.loop.call_soon_threadsafe(self._hint, home)
 
     def hint_after(self, still_open: Callable[[], bool]) -> None:
         """`hint` once a caller's transaction has ended, if that is soon."""
@@ -264,14 +270,13 @@ class Engine:
             pause = min(2 * pause, _LOOK_CAP)
         with contextlib.suppress(StoreError):
             await self._ready()
-            self._hint()
+            self._hint(self._here())
 
-    def _hint(self) -> None:
-        home = self._home
+    def _hint(self, home: Home) -> None:
         if self._replica is not None and self.running:
             self._replica.look()
             self._replica.tell_others()
-        elif home is not None and home.door is not None and home.loop is asyncio.get_running_loop():
+        elif home.door is not None:
             home.hinted = True
             if home.hinting is None or home.hinting.done():
                 home.hinting = asyncio.ensure_future(_tell(home, home.door))
@@ -304,6 +309,8 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _close(home: Home) -> None:
+    if home.hinting is not None:
+        await asyncio.wait([home.hinting], timeout=_TELL_WITHIN)
     await _cancel_others()
     if home.door is not None:
         await home.door.store.close()

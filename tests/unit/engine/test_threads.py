@@ -348,3 +348,27 @@ async def test_after_close_no_thread_of_the_engine_is_left() -> None:
     for thread in mine:
         await asyncio.to_thread(thread.join, 5)
         assert not thread.is_alive()
+
+
+class Told(MemoryStore):
+    """Counts the hints that came through; each takes a few turns of the loop, as one over a network does."""
+
+    hints = 0
+
+    async def hint(self) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        self.hints += 1
+        await super().hint()
+
+
+def test_a_process_that_writes_and_closes_at_once_has_told_the_others() -> None:
+    for _ in range(20):
+        store = Told()
+        engine = Engine(make_store=lambda: store, settings=Settings(), tasks={}, definitions=list, emit=lambda _: None)  # noqa: B023 - used within the turn
+        engine.call(lambda opened: opened.enqueue([NewRun(id=new_run_id(), task="send")])).result(5)
+
+        engine.hint()
+        engine.close()
+
+        assert store.hints == 1
