@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from oncron import Oncron, RetryIn
 
 JOBS = """
 from oncron import Oncron, every, cron
@@ -112,6 +115,42 @@ def test_enqueue_makes_a_run_of_a_task_by_its_name(oncron, acts):
     told = oncron("enqueue", "acts_jobs", "elsewhere", "--unique", "k")
     assert told.out == f"Run {run['id']} of task elsewhere: was there already, with this key.\n"
     assert "acts_jobs has no task 'elsewhere'" in told.err
+
+
+def test_enqueue_says_at_once_if_no_live_worker_would_take_the_run(oncron, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = Oncron("sqlite:///mail.db", queues=["mail"])
+
+    @app.task(queue="mail")
+    def send(to: str) -> None: ...
+
+    with app:
+        astray = oncron("enqueue", "send", "--args", '{"to": "x"}', "--store", "sqlite:///mail.db")
+        served = oncron("enqueue", "send", "--args", '{"to": "x"}', "--queue", "mail", "--store", "sqlite:///mail.db")
+
+    assert (astray.code, served.code, served.err) == (0, 0, "")
+    assert astray.err == (
+        "Note: nobody would take it now: no live worker that has task 'send' serves queue 'default'; "
+        "its queue is 'default': without TARGET only --queue names another\n"
+    )
+
+
+def test_a_run_that_waits_for_its_next_attempt_is_not_said_to_go_on(oncron, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app, waits = Oncron("sqlite:///late.db"), threading.Event()
+
+    @app.task
+    def later() -> None:
+        raise RetryIn(3600)
+
+    app.on("run.retried")(lambda _: waits.set())
+    with app:
+        later.enqueue_sync()
+        assert waits.wait(10)
+
+    line = oncron("runs", "--store", "sqlite:///late.db").out.splitlines()[1]
+    assert "pending" in line
+    assert "so far" not in line
 
 
 def test_enqueue_checks_the_arguments_of_a_task_that_the_target_has(oncron, shop):

@@ -14,6 +14,7 @@ from oncron.cli.dead import retry_all
 from oncron.cli.instants import read_duration
 from oncron.cli.look import json_option
 from oncron.cli.target import Target, takes_target
+from oncron.cli.unclaimable import why_unclaimable
 
 
 @click.command("fire")
@@ -136,7 +137,8 @@ def enqueue_command(
 ) -> None:
     """Enqueue a run of TASK. Its arguments are checked if TARGET has the task.
 
-    With --store, any name is taken: a replica that has the task runs it.
+    With --store, any name is taken: a replica that has the task runs it. Its queue is `default`
+    then, unless --queue says otherwise, since the task's own is in the code.
     """
     values, known = _arguments(arguments), set(target.tasks)
     if delay is not None:
@@ -147,6 +149,11 @@ def enqueue_command(
         click.echo(f"Note: {target.name} has no task {task!r}; {hint}", err=True)
     run = target.app.sync(target.app.enqueue(task, args=values, **options))
     _tell_run(run, as_json, "enqueued" if run.is_new else "was there already, with this key")
+    (waits,) = target.app.sync(why_unclaimable(target, [run.record]))
+    if waits is not None:
+        unnamed = run.is_new and options["queue"] is None and task not in known
+        hint = f"; its queue is {run.queue!r}: without TARGET only --queue names another" if unnamed else ""
+        click.echo(f"Note: nobody would take it now: {waits}{hint}", err=True)
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -238,7 +238,8 @@ def _tick(record: RunRecord, now: int) -> str:
 
 
 def _took(record: RunRecord, now: int) -> str:
-    if record.started_at is None:
+    """From the first start to the end, waits between attempts included; nothing of what waits now."""
+    if record.started_at is None or record.state is RunState.PENDING:
         return "-"
     end = record.ended_at if record.ended_at is not None else now
     return render.span(max(0, end - record.started_at)) + ("" if record.ended_at is not None else " so far")

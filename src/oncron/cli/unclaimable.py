@@ -1,4 +1,4 @@
-"""What `runs` and `show` say of runs that nobody would take."""
+"""What `runs`, `show` and `enqueue` say of runs that nobody would take."""
 
 from __future__ import annotations
 
