@@ -333,4 +333,9 @@ if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "guard":
         _stand_guard(Path(sys.argv[2]))
     else:
-        _serve(sys.argv[1] if len(sys.argv) == 2 else "")
+        from tests import servers  # noqa: PLW0406 - what other modules raise is its, not this __main__'s
+
+        try:
+            _serve(sys.argv[1] if len(sys.argv) == 2 else "")
+        except (ServerMissing, servers.ServerMissing) as missing:
+            sys.exit(f"{missing} (`make setup` brings them all into .venv)")
