@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import cast
+from typing import ClassVar, cast
 
 from msgspec.structs import replace
 
@@ -35,6 +35,9 @@ class RetryIn(Exception):
     """Raised by a task: run again after `delay` (a timedelta or seconds).
 
     `spend_attempt=False` does not count it against `retries`."""
+
+    is_error: ClassVar[bool] = True
+    """Whether the run keeps its traceback: a limiter's refusal is nobody's mistake."""
 
     def __init__(self, delay: timedelta | float, *, spend_attempt: bool = True) -> None:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
@@ -247,12 +250,13 @@ def _ended(run: RunRecord, kind: OutcomeKind, error: BaseException, reason: str)
 
 
 def _again(run: RunRecord, error: BaseException, delay: int, backoff: Backoff, *, spend: bool) -> Outcome:
+    told = not isinstance(error, RetryIn) or error.is_error
     return Outcome(
         run_id=run.id,
         token=run.token,
         kind=OutcomeKind.RETRY,
-        error=error_text(error),
-        reason=_short(error),
+        error=error_text(error) if told else None,
+        reason=_short(error) if told else str(error),
         delay=delay,
         retry_delay=backoff(run.attempts_spent + (1 if spend else 0), run.id),
         spend_attempt=spend,

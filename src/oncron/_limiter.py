@@ -288,6 +288,8 @@ def gate_of(limiter: Limiter, *, reschedule: bool = True) -> Callable[..., Await
 class Limited(RetryIn):
     """The run is given back until the limiter grants it."""
 
+    is_error = False
+
     def __init__(self, said: str, retry_in: float) -> None:
         super().__init__(retry_in, spend_attempt=False)
         self.said = said

@@ -197,6 +197,7 @@ async def test_s36_a_run_that_is_limited_is_given_back_until_it_fits(app: Oncron
         runs = [await call.enqueue() for _ in range(5)]
         for run in runs:
             await run.wait(20)
+        assert [(await app.get_run(run.id)).error for run in runs] == [None] * 5
     for first, third in zip(began, began[2:], strict=False):
         assert third - first > 0.4
 
@@ -289,3 +290,19 @@ def test_a_task_that_needs_arguments_cannot_follow_itself() -> None:
 
         @Oncron("memory://").task(every_after_end=60)
         def sweep(tenant: str) -> None: ...
+
+
+async def test_a_run_that_a_limiter_keeps_waiting_says_why_and_shows_no_error(app: Oncron) -> None:
+    limiter = app.limiter("api", sliding(1, per=60))
+
+    @app.task(limiter=limiter)
+    async def call() -> None: ...
+
+    async with app:
+        await (await call.enqueue()).wait(10)
+        second = await call.enqueue()
+        async with asyncio.timeout(10):
+            while (waiting := await app.get_run(second.id)).attempt == 0 or waiting.state != "pending":  # noqa: ASYNC110 - its state is in the store
+                await asyncio.sleep(0)
+    assert waiting.reason == "limiter 'api': sliding(1, per=60) is used up"
+    assert waiting.error is None
