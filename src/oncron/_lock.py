@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar
 
@@ -74,6 +74,16 @@ class _Held:
         self._cancelled = False
         return self._hold
 
+    @contextlib.contextmanager
+    def _unless_entered(self, hold: Hold) -> Generator[None]:
+        """Whoever is interrupted while it enters may have got the lock already, and never hears of it: nobody would
+        let go, and it would be renewed for ever."""
+        try:
+            yield
+        except BaseException:
+            self._desk.at_door(hold.release)
+            raise
+
     def _occupied(self, got: Acquired) -> Occupied:
         self.retry_in = got.lease_until - got.now
         return Occupied(f"{self._shown} is held by somebody else; wait= waits for it")
@@ -86,7 +96,8 @@ class _Held:
     async def __aenter__(self) -> Self:
         """Raises Occupied if nobody let go in time, StoreError."""
         hold = self._new_hold()
-        got = await asyncio.wrap_future(self._desk.at_door(lambda door: hold.acquire(door, self._wait)))
+        with self._unless_entered(hold):
+            got = await asyncio.wrap_future(self._desk.at_door(lambda door: hold.acquire(door, self._wait)))
         if got.token is None:
             raise self._occupied(got)
         self._task = asyncio.current_task()
@@ -139,7 +150,8 @@ class Lock(_Held):
     def __enter__(self) -> Self:
         refuse_on_loop("with app.lock()", "async with app.lock(...)")
         hold = self._new_hold()
-        got = self._desk.at_door(lambda door: hold.acquire(door, self._wait)).result()
+        with self._unless_entered(hold):
+            got = self._desk.at_door(lambda door: hold.acquire(door, self._wait)).result()
         if got.token is None:
             raise self._occupied(got)
         return self

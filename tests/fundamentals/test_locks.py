@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -101,6 +102,23 @@ async def test_a_task_that_is_cancelled_lets_go_of_its_lock(replica: Callable[[]
         await holding
     async with other.lock("import"):
         pass
+
+
+async def test_a_task_that_is_cancelled_while_it_enters_leaves_the_lock_free(replica: Callable[[], Oncron]) -> None:
+    one, other = replica(), replica()
+    async with one.lock("import"), other.lock("other"):
+        pass  # the stores are open: from here on entering is one call
+    for turns in range(60):
+        entering = asyncio.create_task(one.lock(f"import {turns}").__aenter__())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.to_thread(threading.Event().wait, turns * 0.0001)
+        entering.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await (await entering).__aexit__(None, None, None)
+    for turns in range(60):
+        async with other.lock(f"import {turns}", wait=5):
+            pass
 
 
 async def test_somebody_who_stops_waiting_holds_nothing(replica: Callable[[], Oncron]) -> None:
