@@ -22,7 +22,7 @@ setup: .venv/tools ## Make .venv with oncron and the tools to work on it; quick 
 check: .venv/tools ## Format, lint, types (pyright strict) and the import ladder; changes nothing
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
-	$(RUN) pyright
+	$(RUN) pyright --pythonpath .venv/bin/python
 	.venv/bin/lint-imports
 
 test: .venv/tools ## Every test but the long ones, two at a time, on servers of their own; ARGS="-k word" narrows
