@@ -133,6 +133,26 @@ async def test_somebody_who_stops_waiting_holds_nothing(replica: Callable[[], On
         pass
 
 
+async def test_whoever_stops_waiting_at_any_moment_holds_nothing_and_is_in_nobodys_way(
+    replica: Callable[[], Oncron],
+) -> None:
+    one, other = replica(), replica()
+
+    async def hold(app: Oncron) -> None:
+        async with app.lock("import", wait=None, lease_for=60):
+            await asyncio.to_thread(threading.Event().wait, 0.002)
+
+    for turn in range(30):
+        crowd = [asyncio.create_task(hold(app)) for app in (one, other, one)]
+        await asyncio.to_thread(threading.Event().wait, turn * 0.0007)
+        for each in crowd:
+            each.cancel()
+        await asyncio.wait(crowd)
+    await asyncio.wait_for(one.stats(), 5)
+    async with other.lock("import", wait=5):
+        pass
+
+
 def test_sync_code_holds_a_lock_too(replica: Callable[[], Oncron]) -> None:
     one, other = replica(), replica()
     with one.lock("import") as lock:

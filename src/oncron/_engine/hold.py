@@ -41,6 +41,7 @@ class Hold:
         self._was_lost = False
         self._on_lost: Callable[[], None] | None = None
         self._over = asyncio.Event()
+        self._trying: asyncio.Task[Acquired] | None = None
         self._keeping: asyncio.Task[None] | None = None
 
     @property
@@ -69,16 +70,12 @@ class Hold:
 
     async def acquire(self, door: Door, within: int | None) -> Acquired:
         """Hold a slot, or say who is in the way after so long (None: as long as it takes). A caller that goes
-        away meanwhile holds nothing."""
-        trying = asyncio.ensure_future(self._acquire(door, within))
+        away meanwhile holds nothing: a call that is on the way is waited for, and what it brings is let go."""
+        self._trying = asyncio.ensure_future(self._acquire(door, within))
         try:
-            return await asyncio.shield(trying)
+            return await asyncio.shield(self._trying)
         except asyncio.CancelledError:
-            if within != 0:
-                trying.cancel()  # it waits; if its call is on the way, the lease that it may bring ends by itself
             with contextlib.suppress(asyncio.CancelledError, StoreError):
-                await asyncio.wait({trying}, timeout=2)
-            with contextlib.suppress(StoreError):
                 await self.release(door)
             raise
 
@@ -93,13 +90,15 @@ class Hold:
             )
             if got.token is not None:
                 self.token, self._trusted_until = got.token, sent + self.lease_for
-                self._keeping = asyncio.ensure_future(self._keep(door))
+                if not self._is_over:
+                    self._keeping = asyncio.ensure_future(self._keep(door))
                 return got
             left = None if until is None else until - boot_us()
             if left is not None and left <= 0:
                 return got
             rest = min(pause, max(1000, got.lease_until - got.now), pause if left is None else left)
-            await wait_us(self._over, round(rest * (0.75 + random.random() / 2)))
+            if await wait_us(self._over, round(rest * (0.75 + random.random() / 2))):
+                return got
             pause = min(2 * pause, _LOOK_AT_MOST)
 
     async def _keep(self, door: Door) -> None:
@@ -156,6 +155,8 @@ class Hold:
         """Let go; nothing happens if it was not held. What cannot be told to the store now ends with its lease."""
         self.end()
         self._over.set()
+        if self._trying is not None and not self._trying.done():
+            await asyncio.wait({self._trying})
         if self._keeping is not None and not self._keeping.done():  # one of a loop that was closed is done
             await asyncio.wait({self._keeping})
         token = self.token
