@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeGuard, TypeVar, cast
 
 from msgspec.structs import replace
 from typing_extensions import ParamSpec
@@ -237,7 +237,7 @@ def new_batch(
     batch_id = new_run_id()
     new = NewBatch(
         id=batch_id,
-        parent=parent if parent is None or isinstance(parent, str) else parent.id,
+        parent=check.sought_if(parent.id if isinstance(parent, Batch | BatchOfRun) else parent, "parent"),
         data=dumps(data),
         on_complete=_called_back(on_complete, batch_id, "complete"),
         on_success=_called_back(on_success, batch_id, "success"),
@@ -249,8 +249,8 @@ def new_batch(
 def _called_back(callback: Callback, batch_id: str, kind: str) -> NewRun | None:
     if callback is None:
         return None
-    task, args = callback if isinstance(callback, tuple) else (callback, dict[str, Any]())
-    if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
+    task, args = callback if _is_pair(callback) else (callback, dict[str, Any]())
+    if not isinstance(task, Task):
         raise InvalidOption(
             f"on_{kind}={callback!r}: give a task of this app, or a task and its arguments: (task, {{...}})"
         )
@@ -259,3 +259,7 @@ def _called_back(callback: Callback, batch_id: str, kind: str) -> NewRun | None:
         values.setdefault("batch_id", batch_id)
     run = task.new_run(task.parameters.bind((), values))
     return replace(run, id=str(uuid.uuid5(uuid.UUID(batch_id), kind)))
+
+
+def _is_pair(callback: object) -> TypeGuard[tuple[Task[..., Any], Mapping[str, Any]]]:
+    return isinstance(callback, tuple) and len(cast("tuple[Any, ...]", callback)) == 2

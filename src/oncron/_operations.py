@@ -69,15 +69,18 @@ class Operations:
 
     async def remove_schedule(self, name: str) -> None:
         """No ticks any more; its runs and its cursor stay on record. Raises NotFound."""
+        name = check.sought(name, "name")
         await self._desk.change(lambda store: registrar.remove(store, name))
         self._desk.say("schedule.removed", schedule=name)
 
     async def schedules(self, *, tag: str | None = None) -> list[Schedule]:
         """All of them, by name; with `tag` those that carry it."""
+        tag = check.sought_if(tag, "tag")
         return [Schedule(row) for row in await self._desk.ask(lambda store: _schedules(store, tag))]
 
     async def get_schedule(self, name: str, /) -> Schedule:
         """Raises NotFound."""
+        name = check.sought(name, "name")
         return Schedule(await self._desk.ask(lambda store: _schedule(store, name)))
 
     async def enqueue(
@@ -104,6 +107,7 @@ class Operations:
         """A run of the schedule, now. Moves no cursor, obeys its overlap policy, ignores its pause.
 
         Raises NotFound, Occupied with the run that is in the way, Stopped."""
+        schedule = check.sought(schedule, "schedule")
         check.line(reason, "reason")
         self._desk.refuse_if_stopped("fire")
         run_id = new_run_id()
@@ -114,12 +118,14 @@ class Operations:
 
     async def pause(self, schedule: str, *, note: str = "") -> None:
         """No ticks until it is resumed; those that fall in the pause owe nothing. Raises NotFound."""
+        schedule = check.sought(schedule, "schedule")
         check.line(note, "note")
         await self._desk.change(lambda store: registrar.pause(store, schedule, note))
         self._desk.say("schedule.paused", schedule=schedule, reason=note or None)
 
     async def resume(self, schedule: str) -> None:
         """Ticks again, from now on. Raises NotFound."""
+        schedule = check.sought(schedule, "schedule")
         await self._desk.change(lambda store: registrar.resume(store, schedule))
         self._desk.say("schedule.resumed", schedule=schedule)
 
@@ -170,6 +176,7 @@ class Operations:
         the others once more. `dry_run` writes nothing.
 
         Raises NotFound, InvalidOption for an end in the future or more than 100 000 instants, Stopped."""
+        schedule = check.sought(schedule, "schedule")
         self._desk.refuse_if_stopped("backfill")
         wish = checked_wish(start, end, dry_run=dry_run, rate=rate, overlap=overlap, again=again)
         row, now = await self._desk.ask(lambda store: _schedule_now(store, schedule))
@@ -178,6 +185,7 @@ class Operations:
     async def cancel(self, run_id: str) -> Run[Any]:
         """A pending run ends as cancelled; a running one is asked to stop, and will not be tried again. An
         ended one stays as it is. Raises NotFound."""
+        run_id = check.sought(run_id, "run_id")
         seen = await self._desk.ask(lambda store: _run(store, run_id))
         record = await self._desk.change(lambda store: store.cancel(run_id, opening=seen.opening))
         if seen.state.is_open and record.state is RunState.CANCELLED:
@@ -190,6 +198,7 @@ class Operations:
         """Open an ended run again, its attempts as new. An open one stays as it is, with `is_new` False.
 
         Raises NotFound, Occupied if its schedule's place or its unique key is taken, Stopped."""
+        run_id = check.sought(run_id, "run_id")
         self._desk.refuse_if_stopped("retry")
         seen = await self._desk.ask(lambda store: _run(store, run_id))
         result = await self._desk.change(lambda store: store.retry(run_id, opening=seen.opening))
@@ -226,25 +235,27 @@ class Operations:
     ) -> list[Run[Any]]:
         """Newest first; those that match everything given. `before` pages on from a run's id."""
         where = RunFilter(
-            schedule=schedule,
-            task=task,
+            schedule=check.sought_if(schedule, "schedule"),
+            task=check.sought_if(task, "task"),
             state=None if state is None else check.choice(state, "state", RunState),
-            queue=queue,
-            batch=batch,
+            queue=check.sought_if(queue, "queue"),
+            batch=check.sought_if(batch, "batch"),
             since=check.instant(since, "since"),
-            before=before,
+            before=check.sought_if(before, "before"),
             limit=check.number(limit, "limit", least=1, most=100_000),
         )
         return [Run(record, self._desk) for record in await self._desk.ask(lambda store: _runs(store, where))]
 
     async def get_run(self, run_id: str, /) -> Run[Any]:
         """Raises NotFound."""
+        run_id = check.sought(run_id, "run_id")
         return Run(await self._desk.ask(lambda store: _run(store, run_id)), self._desk)
 
     async def why(self, schedule: str, instant: datetime) -> Why:
         """What became of a tick, or will: ran there, skipped because, not due, not yet, paused, pruned.
 
         Raises NotFound for a schedule that never was, InvalidOption for a naive instant."""
+        schedule = check.sought(schedule, "schedule")
         at = check.instant(instant, "instant")
         if at is None:
             raise InvalidOption("why() takes an instant: datetime(2027, 1, 1, 3, tzinfo=UTC) say")
@@ -276,12 +287,14 @@ class Operations:
 
     async def get_batch(self, batch_id: str, /) -> Batch:
         """Raises NotFound."""
+        batch_id = check.sought(batch_id, "batch_id")
         return Batch(self._desk, await self._desk.ask(lambda store: read_batch(store, batch_id)))
 
     async def batches(self, *, dead: bool = False, limit: int = 100, before: str | None = None) -> list[Batch]:
         """Newest first; with `dead` those in which a run has failed for good. `before` pages on from an id."""
         most = check.number(limit, "limit", least=1, most=100_000)
-        rows = await self._desk.ask(lambda store: store.batches(dead=dead, before=before, limit=most))
+        after = check.sought_if(before, "before")
+        rows = await self._desk.ask(lambda store: store.batches(dead=dead, before=after, limit=most))
         return [Batch(self._desk, row) for row in rows]
 
     async def queues(self) -> list[Queue]:

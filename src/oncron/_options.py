@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -25,6 +26,10 @@ E = TypeVar("E", bound=StrEnum)
 
 LONGEST = 200 * 365 * 24 * 3600 * 1_000_000
 """Two hundred years: instants stay within what every store and datetime can hold."""
+
+
+LONGEST_SOUGHT = 500
+"""Characters. Names have 200, and some are made of others."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -201,6 +206,28 @@ def line(value: Any, option: str) -> str:
     if bad := next((c for c in value if c == "\0" or "\ud800" <= c <= "\udfff"), None):
         raise InvalidOption(f"{option}={value!r} holds U+{ord(bad):04X}, which is no text; leave it out")
     return value
+
+
+def sought(value: Any, option: str) -> str:
+    """A name or an id that is looked for, in NFC as names are kept. What no name and no id can be is refused before
+    a store is asked, which would answer each in its own way."""
+    if not isinstance(value, str):
+        raise InvalidOption(f"{option}={shown(value)}: a {type(value).__name__} is no name or id; give its text")
+    if len(value) > LONGEST_SOUGHT:
+        raise InvalidOption(
+            f"{option}={shown(value)} has {len(value):,} characters: no name or id has more than {LONGEST_SOUGHT}"
+        )
+    return unicodedata.normalize("NFC", line(value, option))
+
+
+def sought_if(value: Any, option: str) -> str | None:
+    """The same of one that may be left out."""
+    return None if value is None else sought(value, option)
+
+
+def shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def unique_key(value: Any) -> UniqueKey:

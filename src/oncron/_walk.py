@@ -22,6 +22,7 @@ from oncron._clock import boot_us
 from oncron._engine.spec import Execution
 from oncron._json import dumps, loads, type_name
 from oncron._lifecycle import Interrupted
+from oncron._options import shown
 from oncron.errors import DefinitionError, InvalidArguments, InvalidOption
 
 T = TypeVar("T")
@@ -272,12 +273,12 @@ class Walk(Generic[T]):
     def _give(self, pair: Any) -> T:
         parts = cast("tuple[Any, ...]", pair) if isinstance(pair, tuple) else ()
         if len(parts) != 2:
-            raise DefinitionError(f"{self!r}: its source yields {_shown(cast('object', pair))}; {_SHAPE}")
+            raise DefinitionError(f"{self!r}: its source yields {shown(cast('object', pair))}; {_SHAPE}")
         cursor, item = parts
         try:
             text = dumps(cursor)
         except InvalidArguments as error:
-            raise InvalidArguments(f"walk: the cursor {_shown(cursor)}: {error}", path=error.path) from None
+            raise InvalidArguments(f"walk: the cursor {shown(cursor)}: {error}", path=error.path) from None
         self._given, self._has_given = text.encode(), True
         self._notes.under_way.add(self._name)
         return item
@@ -332,8 +333,3 @@ def refuse_large(what: str, text: str, most: int) -> None:
             f"{what} takes {size:,} bytes of JSON, more than {most:,}: it travels with the heartbeat; "
             "store the data elsewhere and give its key"
         )
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

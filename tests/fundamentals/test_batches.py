@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -254,3 +255,9 @@ async def test_callbacks_and_arguments_are_checked_where_they_are_given(app: Onc
     with pytest.raises(NotFound, match="does not exist or is complete"):
         async with app.batch(parent="0198c0de-0000-7000-8000-000000000000"):
             pass
+
+
+@pytest.mark.parametrize("callback", [(), (1,), (1, 2, 3), 7, "task"], ids=repr)
+async def test_a_callback_that_is_no_task_is_refused_where_it_is_given(app: Oncron, callback: Any) -> None:
+    with pytest.raises(InvalidOption, match="give a task of this app, or a task and its arguments"):
+        app.batch(on_complete=callback)
