@@ -19,7 +19,7 @@ from oncron._lifecycle import RetryIn, Skip
 from oncron._lock import Lock, LockDesk
 from oncron._model import new_id
 from oncron._store import ReadableStore
-from oncron.errors import InvalidOption, LimitExceeded, Occupied
+from oncron.errors import DefinitionError, InvalidOption, LimitExceeded, Occupied
 from oncron.limits import Rule
 
 T = TypeVar("T")
@@ -42,8 +42,16 @@ class LimiterDesk(LockDesk, Protocol):
         ...
 
 
-_entered: ContextVar[tuple[tuple[Limiter, Lock | None], ...]] = ContextVar("oncron_limiters", default=())
-"""The limiters' blocks that this task or thread is in, with their slots; innermost last."""
+@dataclass(eq=False)
+class _Block:
+    """A limiter's block that was entered, with its slot."""
+
+    limiter: Limiter
+    slot: Lock | None
+
+
+_entered: ContextVar[tuple[_Block, ...]] = ContextVar("oncron_limiters", default=())
+"""The limiters' blocks that this task or thread is in; innermost last."""
 
 
 @dataclass
@@ -86,6 +94,8 @@ class Limiter:
         self.policy: Policy = policy
         self._wait_for, self._cost = wait_for, cost
         self._wait = {"raise": wait_for, "wait": None, "skip": 0}[policy]
+        self._blocks: dict[_Block, None] = {}
+        """Those that were entered and not left, in any task or thread."""
 
     def __repr__(self) -> str:
         return f"<Limiter {self.name} {self.rule}>"
@@ -107,7 +117,7 @@ class Limiter:
     async def __aenter__(self) -> Grant:
         """Raises LimitExceeded, StoreError."""
         grant, slot = await self._take(self._wait)
-        _entered.set((*_entered.get(), (self, slot)))
+        self._note(slot)
         return grant
 
     async def __aexit__(
@@ -121,7 +131,7 @@ class Limiter:
     def __enter__(self) -> Grant:
         refuse_on_loop("with limiter:", "async with limiter:")
         grant, slot = self._take_sync()
-        _entered.set((*_entered.get(), (self, slot)))
+        self._note(slot)
         return grant
 
     def __exit__(
@@ -132,13 +142,26 @@ class Limiter:
             slot.__exit__(kind, error, trace)
         return False
 
+    def _note(self, slot: Lock | None) -> None:
+        """A block is entered."""
+        block = _Block(self, slot)
+        self._blocks[block] = None
+        _entered.set((*(each for each in _entered.get() if each.limiter.is_inside(each)), block))
+
+    def is_inside(self, block: _Block) -> bool:
+        return block in self._blocks
+
     def _left(self) -> Lock | None:
-        """The slot of the innermost block of this limiter's."""
-        entered = list(_entered.get())
-        at = max(at for at, (limiter, _) in enumerate(entered) if limiter is self)
-        _, slot = entered.pop(at)
-        _entered.set(tuple(entered))
-        return slot
+        """The slot of the innermost block of this limiter's that this task or thread is in; where it is in none (a
+        fixture or a stack of contexts is left elsewhere), that of the last one entered: one slot is as good as
+        another. Raises DefinitionError."""
+        here = [block for block in _entered.get() if block.limiter is self and block in self._blocks]
+        block = here[-1] if here else next(reversed(list(self._blocks)), None)
+        if block is None:
+            raise DefinitionError(f"limiter {self.name!r}: its block was not entered, or was left before")
+        self._blocks.pop(block, None)
+        _entered.set(tuple(each for each in _entered.get() if each is not block))
+        return block.slot
 
     def __call__(self, fn: F) -> F:
         """A decorator: each call of the function asks first."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from oncron import Oncron
-from oncron.errors import DuplicateName, InvalidOption, InvalidTask, LimitExceeded, NotFound
+from oncron.errors import DefinitionError, DuplicateName, InvalidOption, InvalidTask, LimitExceeded, NotFound
 from oncron.limits import leaky, points, sliding, slots, unlimited, window
 
 
@@ -141,6 +141,27 @@ async def test_s40_a_limiter_waits_raises_or_skips_as_its_policy_says(app: Oncro
         assert third.retry_in > 50
     async with soon as fourth:
         assert fourth
+
+
+async def test_a_slot_that_is_given_back_by_another_task_than_took_it_is_free(app: Oncron) -> None:
+    database = app.limiter("db", slots(2), wait_for=0)
+    for _ in range(3):  # as a fixture or a stack of contexts is entered in one task and left in another
+        await asyncio.create_task(database.__aenter__())
+        async with database:
+            assert await database.used() == 2
+        await database.__aexit__(None, None, None)
+        assert await database.used() == 0
+
+
+async def test_leaving_a_limiter_that_was_not_entered_says_so(app: Oncron) -> None:
+    for rule in (slots(1), sliding(9, 60)):
+        limiter = app.limiter(f"of {rule}", rule)
+        with pytest.raises(DefinitionError, match="was not entered, or was left before"):
+            await limiter.__aexit__(None, None, None)
+        async with limiter:
+            pass
+        with pytest.raises(DefinitionError, match="was not entered, or was left before"):
+            await limiter.__aexit__(None, None, None)
 
 
 async def test_s44_slots_are_held_by_so_many_at_the_same_time(replica: Callable[[], Oncron]) -> None:
