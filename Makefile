@@ -12,12 +12,20 @@ RUN := .venv/bin/python -m
 PYTEST := $(RUN) pytest
 INSTALL := $(RUN) pip install --quiet --constraint constraints.txt
 
-.PHONY: help setup check test demo contract sim fault docs bench clean
+# What some tests need and no wheel brings: a pooler before PostgreSQL and a browser.
+PACKAGES := pgbouncer chromium
+
+.PHONY: help setup packages check test demo contract sim fault docs bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/tools ## Make .venv with oncron and the tools to work on it; quick when nothing changed
+
+packages: ## On Debian, as root: install what tests need and no wheel brings (pgbouncer, chromium)
+	@for p in $(PACKAGES); do command -v $$p >/dev/null || test -x /usr/sbin/$$p || missing="$$missing $$p"; done; \
+	if test -n "$$missing"; then echo "Installing from Debian:$$missing"; apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install --yes -qq --no-install-recommends $$missing >/dev/null; fi
 
 check: .venv/tools ## Format, lint, types (pyright strict) and the import ladder; changes nothing
 	$(RUN) ruff format --check .
