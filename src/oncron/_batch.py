@@ -199,6 +199,12 @@ class Batch:
         self._record = await self._desk_call(lambda store: store.invalidate_batch(self.id))
         return self
 
+    async def delete(self) -> bool:
+        """Forget it, complete or not: none of its callbacks comes any more, and the batch that it is in does not wait
+        for it. Its runs stay on record and go on (`invalidate` first for those that ask). False: somebody else had
+        done so, or it was pruned."""
+        return await self._desk_call(lambda store: store.delete_batch(self.id))
+
     async def wait(self, within: check.Duration | None = None) -> Self:
         """Until it is complete. Raises TimeoutError, NotFound."""
         limit = check.duration(within, "within", none=True)

@@ -146,6 +146,9 @@ class EncryptedStore:
     async def invalidate_batch(self, batch_id: str, *, now: int | None = None) -> BatchRecord:
         return self._open_batch(await self._inner.invalidate_batch(batch_id, now=now))
 
+    async def delete_batch(self, batch_id: str, *, now: int | None = None) -> bool:
+        return await self._inner.delete_batch(batch_id, now=now)
+
     async def settle_batches(self, *args: Any, **options: Any) -> list[BatchRecord]:
         return [self._open_batch(found) for found in await self._inner.settle_batches(*args, **options)]
 

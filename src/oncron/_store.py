@@ -344,6 +344,12 @@ class Batches(Protocol):
         """Note that its runs need not do their work any more. Raises NotFound."""
         ...
 
+    async def delete_batch(self, batch_id: str, *, now: int | None = None) -> bool:
+        """Forget the batch, complete or not: none of its callbacks comes any more, nothing is added to it, and
+        whatever it is in is settled without it. Its runs stay, and go on; batches in it are in none from then
+        on. False: there is none."""
+        ...
+
     async def settle_batches(
         self, ids: Sequence[str] | None = None, *, after: str = "", limit: int = 100, now: int | None = None
     ) -> list[BatchRecord]:

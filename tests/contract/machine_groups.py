@@ -146,6 +146,12 @@ class Groups:
     def invalidate_batch(self, n: int) -> None:
         self.asked(lambda store: store.invalidate_batch(self._batch(n), now=self.now))
 
+    @rule(n=whichever, rarely=st.integers(0, 3))
+    def delete_batch(self, n: int, rarely: int) -> None:
+        if rarely == 0:
+            batch = self._batch(n)
+            self.both(lambda store: store.delete_batch(batch, now=self.now))
+
     @rule(one=st.none() | whichever, limit=st.integers(1, 3))
     def settle_batches(self, one: int | None, limit: int) -> None:
         ids = None if one is None else [self._batch(one), "unknown"]

@@ -604,6 +604,62 @@ async def test_no_more_batches_and_runs_go_at_once_than_the_limit(store: Readabl
     assert await store.runs(RunFilter()) == []
 
 
+# --- deleting ---------------------------------------------------------------------------------
+
+
+async def test_s56_a_deleted_batch_calls_nobody_and_its_runs_go_on(store: ReadableStore) -> None:
+    batch = await opened(store)
+    run = await enqueued(store, batch=batch.id, now=at(0))
+    await store.close_batch(batch.id, now=at(0))
+
+    assert await store.delete_batch(batch.id, now=at(1))
+    assert not await store.delete_batch(batch.id, now=at(2))
+
+    assert await store.get_batch(batch.id) is None
+    assert await store.batches() == []
+    await finish(store, await claimed(store, now=at(3)), now=at(3))
+    assert await store.settle_batches(now=at(4)) == []
+    assert await called(store) == []
+    [kept] = await store.runs(RunFilter(batch=batch.id))
+    assert (kept.id, kept.state) == (run.id, RunState.SUCCEEDED)
+    with pytest.raises(NotFound, match="nothing can be added"):
+        await enqueued(store, batch=batch.id, now=at(5))
+
+
+async def test_what_a_deleted_batch_was_in_does_not_wait_for_it(store: ReadableStore) -> None:
+    parent = await opened(store)
+    child = await opened(store, parent=parent.id, on_complete=None, on_success=None, on_death=None)
+    await ended(store, child, OutcomeKind.FAILED, now=at(1))
+    assert (await store.close_batch(parent.id, now=at(2))).completed_at is None
+
+    await store.delete_batch(child.id, now=at(3))
+
+    record = await seen(store, parent)
+    assert (record.completed_at, record.succeeded_at, record.children) == (at(3), at(3), 0)
+    assert await called(store) == ["completed", "succeeded"]
+
+
+async def test_batches_in_a_deleted_one_go_on_by_themselves(store: ReadableStore) -> None:
+    parent = await opened(store)
+    child = await opened(store, parent=parent.id)
+    await store.delete_batch(parent.id, now=at(1))
+
+    assert (await store.close_batch(child.id, now=at(2))).succeeded_at == at(2)
+
+    assert await called(store) == ["completed", "succeeded"]
+    await store.prune(ended_before=FAR_AHEAD, failed_before=FAR_AHEAD, now=at(3))
+    assert await store.batches() == []
+
+
+async def test_the_runs_of_a_deleted_batch_are_pruned_as_others_are(store: ReadableStore) -> None:
+    batch = await opened(store)
+    await ended(store, batch, OutcomeKind.FAILED, now=at(1))
+    await store.delete_batch(batch.id, now=at(2))
+
+    assert await store.prune(ended_before=FAR_AHEAD, failed_before=FAR_AHEAD, now=at(9)) == 1
+    assert await store.runs(RunFilter()) == []
+
+
 async def test_without_a_now_the_clock_of_the_store_counts(store: ReadableStore) -> None:
     before = await store.now()
     batch = new_batch()

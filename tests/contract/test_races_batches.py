@@ -194,3 +194,33 @@ async def test_a_run_that_is_re_opened_beside_a_settle_is_looked_at_again(store:
         assert batch.id in found
         assert (await seen(store, batch)).succeeded_at == at(2)
         assert await called(store, batch) == ["completed", "succeeded", "died"]
+
+
+async def test_a_batch_that_is_deleted_beside_its_end_calls_all_or_nobody(store: ReadableStore, racers: Racers) -> None:
+    """And what it was in completes once, whoever comes first."""
+    for _, head_start in rounds():
+        parent = await opened(store)
+        child = await opened(store, parent=parent.id)
+        await store.close_batch(parent.id, now=at(0))
+        await enqueued(store, batch=child.id, now=at(0))
+        [run] = (await claim(store, now=at(0))).runs
+        await store.close_batch(child.id, now=at(0))
+
+        async def end(session: ReadableStore, run=run, child=child) -> None:
+            await finish(session, run, now=at(1))
+            await session.settle_batches([child.id], now=at(2))
+
+        async def delete(session: ReadableStore, child=child) -> bool:
+            return await session.delete_batch(child.id, now=at(2))
+
+        _, one, other = await racers.race(end, delete, delete, head_start=head_start)
+
+        assert one is not other
+        assert await store.get_batch(child.id) is None
+        heard = await called(store, child)
+        assert heard in ([], ["completed", "succeeded"])
+        assert (await seen(store, parent)).succeeded_at == at(2)
+        assert await called(store, parent) == ["completed", "succeeded"]
+        ended = await store.get_run(run.id)
+        assert ended is not None
+        assert ended.state is RunState.SUCCEEDED

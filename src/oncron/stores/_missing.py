@@ -14,7 +14,7 @@ def no_run(run_id: str) -> NotFound:
 
 
 def no_batch(batch_id: str) -> NotFound:
-    return NotFound(f"batch {batch_id!r} does not exist: it was never opened, or pruned")
+    return NotFound(f"batch {batch_id!r} does not exist: it was never opened, or it was deleted or pruned")
 
 
 def takes_no_more(batch_id: str | None) -> NotFound:

@@ -45,6 +45,14 @@ class Batches(Runs):
             self._batch_rows[batch_id] = replace(self._known_batch(batch_id), invalid=True)
             return self._counted(batch_id)
 
+    async def delete_batch(self, batch_id: str, *, now: int | None = None) -> bool:
+        with self._step(now) as at:
+            row = self._batch_rows.pop(batch_id, None)
+            self._reopened.discard(batch_id)
+            if row is not None and row.parent in self._batch_rows:
+                self._settle(row.parent, at)
+            return row is not None
+
     async def settle_batches(
         self, ids: Sequence[str] | None = None, *, after: str = "", limit: int = 100, now: int | None = None
     ) -> list[BatchRecord]:

@@ -39,6 +39,9 @@ class Batches(Protocol):
     ) -> BatchRecord:
         return self._known_batch(batch_id, await self._step("invalidate_batch", batch_id))
 
+    async def delete_batch(self, batch_id: str, *, now: int | None = None) -> bool:
+        return await self._step("delete_batch", batch_id, now) == b"true"
+
     async def settle_batches(
         self, ids: Sequence[str] | None = None, *, after: str = "", limit: int = 100, now: int | None = None
     ) -> list[BatchRecord]:

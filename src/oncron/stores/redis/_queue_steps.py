@@ -67,6 +67,9 @@ class QueueSteps(Protocol):
     async def invalidate_batch(self, batch_id: str, *, now: int | None = None) -> BatchRecord:
         return await self._mark_batch({"id": batch_id, "invalid": True}, now)
 
+    async def delete_batch(self, batch_id: str, *, now: int | None = None) -> bool:
+        return await self._write("delete_batch", {"id": batch_id}, now) == 1
+
     async def _mark_batch(self, asked: dict[str, Any], now: int | None) -> BatchRecord:
         found = await self._write("mark_batch", asked, now)
         if not found:

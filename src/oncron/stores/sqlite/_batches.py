@@ -48,6 +48,16 @@ def invalidate(step: Step, batch_id: str) -> BatchRecord:
     return _counted(step, _known(step, batch_id))
 
 
+def delete(step: Step, batch_id: str) -> bool:
+    row = _row(step, batch_id)
+    if row is None:
+        return False
+    step.do("batch.delete", id=batch_id)
+    if row.parent is not None:
+        _settle(step, row.parent)
+    return True
+
+
 def settle(step: Step, ids: Sequence[str] | None, after: str, limit: int) -> list[BatchRecord]:
     found = _page(step, ids, after, limit)
     for batch_id in found:

@@ -68,6 +68,9 @@ class Groups(Protocol):
     async def invalidate_batch(self, batch_id: str, *, now: int | None = None) -> g.BatchRecord:
         return await self._write(lambda step: _batches.invalidate(step, batch_id), now)
 
+    async def delete_batch(self, batch_id: str, *, now: int | None = None) -> bool:
+        return await self._write(lambda step: _batches.delete(step, batch_id), now)
+
     async def settle_batches(
         self, ids: Sequence[str] | None = None, *, after: str = "", limit: int = 100, now: int | None = None
     ) -> list[g.BatchRecord]:

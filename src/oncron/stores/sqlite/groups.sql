@@ -150,6 +150,10 @@ update {ns}_batches set closed = 1 where id = :id and closed = 0;
 -- Its runs need not do their work.
 update {ns}_batches set invalid = 1 where id = :id and invalid = 0;
 
+-- name: batch.delete
+-- Forgets a batch; its runs stay.
+delete from {ns}_batches where id = :id;
+
 -- name: batch.reopen
 -- A run of it was opened again.
 update {ns}_batches set reopened = 1 where id = :id and reopened = 0 and succeeded_at is null;

@@ -52,6 +52,34 @@ begin
     return batch_record(p_id);
 end $$;
 
+-- delete_batch: forgets a batch, and settles the one that it is in. Returns whether there was one. Raises
+-- lock_not_available where somebody's transaction adds to it for long.
+create or replace function delete_batch(p_id text, p_now bigint default null)
+returns json language plpgsql volatile
+set search_path from current
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_now bigint := store_now(p_now);
+    v_parent text;
+begin
+    for i in 1 .. 20 loop
+        if not exists (select from batches where id = p_id) then
+            return 'false';
+        end if;
+        exit when cardinality(lock_to_settle(array[p_id])) > 0;
+        if i = 20 then
+            raise lock_not_available using message = format('batch %s is being added to', p_id);
+        end if;
+    end loop;
+    delete from batches where id = p_id returning parent into v_parent;
+    if not found then
+        return 'false';
+    end if;
+    perform settle_batch(v_parent, v_now);
+    return 'true';
+end $$;
+
 -- settle_batches: looks at these, or (null) at all that may have something to be settled, by id after p_after.
 -- Returns [BatchRecord]. Those of which nothing is to be said yet are not locked; one to which somebody's transaction
 -- adds for longer than a moment is left as it is, for the next look.
@@ -83,7 +111,7 @@ begin
             perform settle_batch(v_id, v_now);
         end loop;
     end if;
-    return (select coalesce(json_agg(batch_record(id) order by id), '[]') from unnest(v_ids) as u(id));
+    return batch_records(v_ids);
 end $$;
 
 -- Whether settling would write anything, as it looks without a lock.
@@ -260,6 +288,16 @@ begin
         from batches b where b.id = p_id);
 end $$;
 
+-- Those of these batches that are still there, in this order.
+create or replace function batch_records(p_ids text[]) returns json
+language plpgsql volatile as $$
+begin
+    return (
+        select coalesce(json_agg(r.record order by u.place) filter (where r.record is not null), '[]')
+        from unnest(p_ids) with ordinality as u(id, place)
+        cross join lateral (select batch_record(u.id) as record offset 0) r);
+end $$;
+
 create or replace function get_batch(p_id text)
 returns json language plpgsql volatile
 set search_path from current
@@ -295,7 +333,5 @@ begin
             select b.id from batches b where b.created_at >= 0 and (b.created_at, b.id) < (v_created_at, v_id)
             order by b.created_at desc, b.id desc limit p_limit);
     end if;
-    return (
-        select coalesce(json_agg(batch_record(u.id) order by u.place), '[]')
-        from unnest(v_ids) with ordinality as u(id, place));
+    return batch_records(v_ids);
 end $$;

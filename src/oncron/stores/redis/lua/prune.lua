@@ -25,12 +25,7 @@ end
 
 local function prune_batches()
     for _, row in ipairs(old_batches()) do
-        for _, index in ipairs({'batches', 'batches-complete', 'unsettled'}) do
-            call('ZREM', NS .. index, row.id)
-        end
-        for _, key in ipairs({'batch:', 'batch-states:', 'batch-in:'}) do
-            call('DEL', NS .. key .. row.id)
-        end
+        forget_batch(row)
         left = left - 1
     end
 end

@@ -79,6 +79,19 @@ local function settle_batch(id)
     end
 end
 
+-- Forgets the batch; its runs stay.
+local function forget_batch(row)
+    for _, index in ipairs({'batches', 'batches-complete', 'unsettled'}) do
+        call('ZREM', NS .. index, row.id)
+    end
+    for _, key in ipairs({'batch:', 'batch-states:', 'batch-in:'}) do
+        call('DEL', NS .. key .. row.id)
+    end
+    if row.parent then
+        call('SREM', NS .. 'batch-in:' .. row.parent, row.id)
+    end
+end
+
 -- The answer's form: the row, its counts, its incomplete children.
 local function counted(row)
     row.runs = runs_by_state(row.id)
