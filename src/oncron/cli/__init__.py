@@ -1,6 +1,7 @@
 """The command line: `oncron COMMAND [TARGET] [ARGS] [--store URL]`.
 
-Exit codes: 0 done, 1 it failed, 2 wrong use (one line on stderr says what, which, what to do).
+Exit codes: 0 done, 1 it failed, 2 wrong use (one line on stderr says what, which, what to do); `lock` has
+those of its command, and 75 when somebody else holds the lock.
 Each command lives in a module of its group and is imported when it is called, so that
 `oncron --help` is quick.
 """
@@ -21,6 +22,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "run": ("run", "Run a replica until SIGTERM or SIGINT."),
         "exec": ("exec", "Run a command on a schedule, each tick on one of several hosts."),
         "crontab": ("crontab", "Run a whole crontab, each tick on one of several hosts."),
+        "lock": ("lock", "Run a command while this host holds a lock; 75 if somebody else does."),
         "demo": ("demo", "Real replicas on one store, one of them killed: every tick runs once."),
     },
     "Look": {
@@ -50,6 +52,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "doctor": ("doctor", "Check a live store: what stands still, what is wrong, what to do."),
         "bench": ("bench", "Measure a store: runs and ticks per second, lateness."),
         "migrate": ("act", "Create or upgrade the store's schema."),
+        "import": ("moving", "Bring schedules along from cron, APScheduler, Celery."),
     },
 }
 _MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}

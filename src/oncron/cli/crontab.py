@@ -52,7 +52,7 @@ def crontab_command(
     timeout=30min overlap=wait retries=2`. If a line is broken, all of them are told and none runs.
     """
     zone = None if timezone is None else load_zone(timezone).name
-    found = crontab_file.read(_text(file), timezone=zone, system=system)
+    found = crontab_file.read(text_of(file), timezone=zone, system=system)
     for notice in found.notices:
         _say(file, notice, "note: ")
     common = {"timeout": timeout, "overlap": overlap, "missed": missed, "retries": retries}
@@ -87,7 +87,8 @@ def crontab_command(
     return 0
 
 
-def _text(file: str) -> str:
+def text_of(file: str) -> str:
+    """What the file, or standard input, says. Raises click.UsageError."""
     if file == "-":
         return sys.stdin.buffer.read().decode(errors="surrogateescape")
     try:

@@ -21,10 +21,12 @@ import click
 
 from oncron import _life
 from oncron._app import Oncron
+from oncron._model import Definition
 from oncron._registry import Declared
 from oncron._store import ReadableStore
 from oncron._task import Task
 from oncron.errors import NotFound, OncronError
+from oncron.triggers import Trigger
 
 T = TypeVar("T")
 
@@ -68,6 +70,10 @@ class Target:
     def now_us(self) -> int:
         """The store's clock; the machine's until the store was asked."""
         return _inside(self.app)._life.engine.now_us()
+
+    def define(self, name: str, trigger: Trigger, task: str, options: Mapping[str, Any]) -> Definition:
+        """What put_schedule would write. Raises as it does, but for what only the store knows."""
+        return _inside(self.app)._registry.define(name, trigger, task, options, origin="api").definition
 
     async def reach(self) -> None:
         """Find out at once whether the store can be used: the app itself would wait for it to come back.
@@ -226,11 +232,17 @@ def load(name: str) -> Target:
     Raises click.UsageError if there is no such thing, ImportFailed if its code raises."""
     module_name, _, attribute = name.partition(":")
     _check_spelling(name, module_name)
-    if sys.path[:1] not in ([""], [str(Path.cwd())]):
-        sys.path.insert(0, str(Path.cwd()))
-    module = _import(module_name)
+    module = import_here(module_name)
     app = _attribute(module, attribute) if attribute else _the_only_one(module)
     return Target(app, name, in_code=True)
+
+
+def import_here(module: str) -> ModuleType:
+    """The module, imported; the current directory is on the path. Raises click.UsageError if there is no such thing,
+    ImportFailed if its code raises."""
+    if sys.path[:1] not in ([""], [str(Path.cwd())]):
+        sys.path.insert(0, str(Path.cwd()))
+    return _import(module)
 
 
 def _check_spelling(name: str, module: str) -> None:

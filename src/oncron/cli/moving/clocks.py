@@ -1,0 +1,114 @@
+"""What a clock change will do to a schedule that it did not do before: both are asked, nothing is concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, date
+
+from oncron._clock import SECOND, from_us
+from oncron.cli import render
+from oncron.errors import InvalidTrigger
+from oncron.triggers import Trigger, parse
+from oncron.triggers.local import Fold, Gap, LocalTrigger
+from oncron.triggers.text import Call, read, write
+from oncron.triggers.zones import Zone
+
+Ticks = Callable[[int, int], Sequence[int]]
+"""The instants in (a, b] of the other scheduler; microseconds."""
+
+YEAR = 366 * 86_400 * SECOND
+_HOUR = 3600 * SECOND
+_LOOKED_AT = ((30 * _HOUR, 54 * _HOUR), (4 * _HOUR, 4 * _HOUR), (90 * 60 * SECOND, 90 * 60 * SECOND))
+"""Before and after a jump: less where there are many ticks."""
+_MANY = 500
+_SHOWN = 3
+
+
+def differences(trigger: Trigger, theirs: Ticks, whose: str, now: int) -> list[str]:
+    """A sentence for each clock change of the coming year at which they do not agree."""
+    if not isinstance(trigger, LocalTrigger):
+        return []
+    said: list[str] = []
+    spans: list[tuple[int, int]] = []
+    for at, before, after in _jumps(trigger.zone, now):
+        start, end = _span(trigger, at * SECOND)
+        ours, others = trigger.ticks_us(start, end), [tick for tick in theirs(start, end) if start < tick <= end]
+        spans.append((start, end))
+        if list(ours) != list(others):
+            said.append(_told(trigger.zone, (at, before, after), set(ours), set(others), whose))
+    if said and (options := _options_that_agree(trigger, theirs, spans)):
+        said[-1] += f"; {options} keeps what {whose} did"
+    return said
+
+
+def _jumps(zone: Zone, now: int) -> list[tuple[int, int, int]]:
+    year = from_us(now).year
+    return [jump for jump in zone.jumps_in(year, min(9999, year + 1)) if now < jump[0] * SECOND <= now + YEAR]
+
+
+def _span(trigger: LocalTrigger, jump: int) -> tuple[int, int]:
+    for before, after in _LOOKED_AT[:-1]:
+        if trigger.count_between_us(jump - before, jump + after, _MANY)[1] is False:
+            return jump - before, jump + after
+    before, after = _LOOKED_AT[-1]
+    return jump - before, jump + after
+
+
+def _told(zone: Zone, jump: tuple[int, int, int], ours: set[int], theirs: set[int], whose: str) -> str:
+    at, before, after = jump
+    day = _day(at * SECOND + before * SECOND)
+    clock = f"{_wall(at + before)} -> {_wall(at + after)}"
+    new, gone = _times(zone, ours - theirs, day), _times(zone, theirs - ours, day)
+    if new and gone:
+        what = f"oncron ticks at {new}, {whose} at {gone}"
+    elif new:
+        what = f"oncron ticks at {new}, where {whose} did not"
+    else:
+        what = f"{whose} ticked at {gone}, oncron does not"
+    return f"on {day.isoformat()} ({zone.name}, {clock}) {what}"
+
+
+def _times(zone: Zone, ticks: set[int], day: date) -> str:
+    """On the zone's clocks, with the offset: a local time alone may be there twice."""
+    shown: list[str] = []
+    for tick in sorted(ticks):
+        on, _, clock = render.local(tick, zone.name).partition(" ")
+        clock = clock[:5] + clock[8:] if clock[5:8] == ":00" else clock
+        shown.append(clock if on == day.isoformat() else f"{clock} of {on}")
+    if len(shown) <= _SHOWN:
+        return ", ".join(shown)
+    return f"{', '.join(shown[:2])} ... {shown[-1]} ({len(shown)} times)"
+
+
+def _options_that_agree(trigger: LocalTrigger, theirs: Ticks, spans: Sequence[tuple[int, int]]) -> str:
+    """`gap=` and `fold=` with which nothing would differ at these jumps; empty if there are none."""
+    if trigger.follows_clock:
+        return ""
+    expected = [[tick for tick in theirs(start, end) if start < tick <= end] for start, end in spans]
+    call = read(str(trigger))
+    gaps: tuple[Gap, ...] = ("next", "shift", "skip")
+    folds: tuple[Fold, ...] = ("first", "both", "second")
+    for fold in folds:
+        for gap in gaps:
+            other = _with(call, gap, fold)
+            if other is not None and [other.ticks_us(start, end) for start, end in spans] == expected:
+                chosen = {"gap": gap if gap != "next" else None, "fold": fold if fold != "first" else None}
+                return ", ".join(f'{name}="{value}"' for name, value in chosen.items() if value)
+    return ""
+
+
+def _with(call: Call, gap: Gap, fold: Fold) -> LocalTrigger | None:
+    options = {**call.options, "gap": gap, "fold": fold}
+    try:
+        made = parse(write(call.kind, *call.arguments, **options))
+    except InvalidTrigger:
+        return None
+    return made if isinstance(made, LocalTrigger) else None
+
+
+def _day(at: int) -> date:
+    return from_us(at).astimezone(UTC).date()
+
+
+def _wall(local: int) -> str:
+    return f"{local % 86_400 // 3600:02d}:{local % 3600 // 60:02d}"
