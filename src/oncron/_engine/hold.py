@@ -39,6 +39,7 @@ class Hold:
         self._guard = threading.Lock()
         self._is_over = False
         self._was_lost = False
+        self.why_lost = ""
         self._on_lost: Callable[[], None] | None = None
         self._over = asyncio.Event()
         self._trying: asyncio.Task[Acquired] | None = None
@@ -52,6 +53,11 @@ class Hold:
     def lost(self) -> bool:
         """Whether it was held and others may have the slot by now. A process that was stopped finds out here."""
         return self._was_lost or (not self._is_over and self._is_in_doubt)
+
+    @property
+    def left(self) -> int:
+        """Microseconds before which nobody else can have the slot, if the store hears nothing more from here."""
+        return self._trusted_until - boot_us()
 
     @property
     def _is_in_doubt(self) -> bool:
@@ -139,7 +145,7 @@ class Hold:
         with self._guard:
             if self._was_lost or self._is_over:
                 return
-            self._was_lost = True
+            self._was_lost, self.why_lost = True, why
             tell = self._on_lost
         log.warning("lock %r is lost: %s", self.name, why, extra={"event": "lock.lost", "lock": self.name})
         if tell is not None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from oncron import RetryIn, RunContext
 from oncron._clock import SECOND, boot_us
 from oncron._lifecycle import Told
+from oncron.cli.warden import GONE, Warden, is_missing, signal_name, to_the_end
 
 KEPT = 8 * 1024
 """Bytes of each output, the last ones, that are kept with the run."""
@@ -28,7 +27,8 @@ _LET_GO_WITHIN, _HURRIED = SECOND, SECOND // 2
 _DRAIN_WITHIN_S = 0.5
 """Seconds to wait for the rest of the output: what the command left running may hold the pipes open for ever."""
 _LOOK_EVERY = SECOND // 4
-_WARDEN = str(Path(__file__).with_name("_warden.py"))
+_GRACE_S, _GRACE_SHARE = 2.0, 6
+"""Seconds from SIGTERM to SIGKILL where oncron is gone, or a sixth of the silence: less than its lease has to go."""
 _FORWARDED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -43,8 +43,7 @@ class Command:
 
     def missing(self) -> bool:
         """Whether there is no such program here."""
-        path = self.environment.get("PATH", os.environ.get("PATH"))
-        return shutil.which(self.argv[0], path=path) is None
+        return is_missing(self.argv[0], self.environment.get("PATH", os.environ.get("PATH")))
 
 
 class CommandFailed(Told):
@@ -86,7 +85,7 @@ class Commands:
                 told = await self._ended(running, ctx)
                 await running.drained()
             except asyncio.CancelledError:
-                await _to_the_end(running.end(self._patience(ctx)))
+                await to_the_end(running.end(self._patience(ctx)))
                 ctx.checkpoint(running.kept())
                 raise
             finally:
@@ -96,7 +95,7 @@ class Commands:
     async def _ended(self, running: _Running, ctx: RunContext[Any]) -> bool:
         """Waits for the end. Whether it was told to come to it."""
         told, stopping_since = False, None
-        while not await running.ended(_LOOK_EVERY):
+        while not await running.ended_while_all_is_well(_LOOK_EVERY):
             if not ctx.stopping or told:
                 continue
             stopping_since = boot_us() if stopping_since is None else stopping_since
@@ -143,57 +142,31 @@ class _Tail:
         return f"... {cut} bytes before ...\n{text}" if cut else text
 
 
-class _Running:
-    def __init__(self, process: asyncio.subprocess.Process, line: socket.socket) -> None:
-        self._process, self._line = process, line
+class _Running(Warden):
+    def __init__(self, process: asyncio.subprocess.Process, line: socket.socket, silence: float) -> None:
+        super().__init__(process, line, silence)
         self.out, self.err = _Tail(sys.stdout.buffer), _Tail(sys.stderr.buffer)
-        self._status: asyncio.Future[str] = asyncio.ensure_future(self._hear())
         streams = ((self.out, process.stdout), (self.err, process.stderr))
         self._outputs = [asyncio.ensure_future(tail.follow(from_)) for tail, from_ in streams if from_ is not None]
-
-    async def _hear(self) -> str:
-        loop, said = asyncio.get_running_loop(), b""
-        with contextlib.suppress(ConnectionError):
-            while not said.endswith(b"\n") and (data := await loop.sock_recv(self._line, 4096)):
-                said += data
-        return said.decode(errors="replace").strip() or "failed it was killed together with the process that watched it"
-
-    @property
-    def status(self) -> str:
-        return self._status.result()
-
-    async def ended(self, within: int) -> bool:
-        """Whether it ends within so many microseconds. Says meanwhile that all is well."""
-        until = boot_us() + within
-        while not self._status.done() and (left := until - boot_us()) > 0:
-            self.send(0)
-            await asyncio.wait({self._status}, timeout=min(left, _LOOK_EVERY) / SECOND)
-        return self._status.done()
-
-    def send(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # it has ended
-            self._line.send(bytes([number]))
 
     async def end(self, patience: int) -> None:
         """SIGTERM, and SIGKILL to whatever is left after so many microseconds."""
         self.send(signal.SIGTERM)
-        if not await self.ended(patience):
+        if not await self.ended_while_all_is_well(patience):
             self.send(signal.SIGKILL)
         await self.drained()
 
     async def drained(self) -> None:
-        await asyncio.wait({self._status})
+        await self.over()
         await asyncio.wait(self._outputs, timeout=_DRAIN_WITHIN_S)
 
     def kept(self) -> dict[str, Any]:
         return {name: tail.text for name, tail in (("stdout", self.out), ("stderr", self.err)) if tail.text}
 
     async def close(self) -> None:
-        """Nothing of it is left. The line is closed first: a warden that still waits ends what it watches."""
-        self._line.close()
-        for task in (self._status, *self._outputs):
+        for task in self._outputs:
             task.cancel()
-        await asyncio.wait({self._status, *self._outputs, asyncio.ensure_future(self._process.wait())}, timeout=5)
+        await super().close()
 
 
 def environment(command: Command, ctx: RunContext[Any]) -> dict[str, str]:
@@ -212,23 +185,19 @@ def environment(command: Command, ctx: RunContext[Any]) -> dict[str, str]:
 
 @asynccontextmanager
 async def _started(command: Command, ctx: RunContext[Any], silence: float) -> AsyncGenerator[_Running]:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with ours, theirs, _input(command.stdin) as stdin:
+    with _input(command.stdin) as stdin:
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", _WARDEN, str(theirs.fileno()), str(silence), *command.argv,
+            running = await _Running.start(
+                command.argv, silence=silence, grace=min(_GRACE_S, silence / _GRACE_SHARE),
                 stdin=stdin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                env=environment(command, ctx), cwd=command.folder, pass_fds=[theirs.fileno()], process_group=0,
+                env=environment(command, ctx), cwd=command.folder,
             )  # fmt: skip
         except (OSError, ValueError) as error:
             raise CommandFailed(f"{command.shown}: it could not be started: {error}") from None
-        theirs.close()
-        running = _Running(process, ours)
         try:
             yield running
         finally:
-            await _to_the_end(running.close())
+            await to_the_end(running.close())
 
 
 @contextlib.contextmanager
@@ -250,27 +219,10 @@ def _judged(command: Command, running: _Running, ctx: RunContext[Any], *, told: 
         raise RetryIn(0, spend_attempt=False)
     said = {
         "exit": f"it ended with exit code {what}",
-        "signal": f"it was ended by signal {what} ({_name(what)})",
+        "signal": f"it was ended by signal {what} ({signal_name(int(what))})",
         "failed": f"it could not be run: {what}",
+        "gone": GONE,
     }[how]
     said += ", as oncron was told to stop" if told else ""
     parts = [f"{command.shown}: {said}", *(f"--- {name} ---\n{text}" for name, text in running.kept().items())]
     raise CommandFailed(parts[0], "\n".join(parts))
-
-
-def _name(number: str) -> str:
-    return signal.Signals(int(number)).name if int(number) in {*signal.Signals} else "unknown"
-
-
-async def _to_the_end(work: Awaitable[None]) -> None:
-    """Cancellations do not break it off, and are passed on afterwards."""
-    doing = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not doing.done():
-        try:
-            await asyncio.wait({doing})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    doing.result()
-    if cancelled is not None:
-        raise cancelled

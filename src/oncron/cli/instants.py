@@ -16,6 +16,7 @@ from oncron.triggers import parse
 from oncron.triggers.zones import Zone, load_zone
 
 _DAY = 86_400
+DURATION = r"(\d+(?:\.\d*)?)\s*([a-z]*)"
 _UNITS = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": _DAY}
 
 
@@ -87,7 +88,7 @@ def _wall(local: int) -> str:
 
 def read_duration(text: str, option: str) -> float:
     """Seconds: `90`, `1.5s`, `10min`, `2h`, `1d`. Raises click.UsageError."""
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([a-z]*)", text.strip())
+    found = re.fullmatch(DURATION, text.strip())
     if found is None or found[2] not in _UNITS:
         raise click.UsageError(f"{option} {text!r} is no duration; write seconds, or 90s, 10min, 2h, 1d")
     return float(found[1]) * _UNITS[found[2]]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import importlib
 import os
@@ -10,7 +11,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ import click
 
 from oncron import _life
 from oncron._app import Oncron
+from oncron._engine.door import Door
+from oncron._engine.hold import Hold
 from oncron._model import Definition
 from oncron._registry import Declared
 from oncron._store import ReadableStore
@@ -101,6 +104,14 @@ class Target:
     async def ask(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
         """What a read of the store answers."""
         return await _inside(self.app)._desk.ask(work)
+
+    def new_hold(self, lock: str, lease_for: int) -> Hold:
+        """One of that lock, held by this process; microseconds."""
+        return Hold(lock, holder=_inside(self.app)._desk.replica, lease_for=lease_for)
+
+    def at_door(self, work: Callable[[Door], Coroutine[Any, Any, T]]) -> concurrent.futures.Future[T]:
+        """Do `work` on the loop where the store lives, however long it takes."""
+        return _inside(self.app)._desk.at_door(work)
 
     def import_all(self) -> None:
         """Import what the app names in `imports=`, as a starting replica does."""
