@@ -572,7 +572,7 @@ def sortable_version(version: str) -> str:
 
 
 def checked_name(name: Any, what: str) -> str:
-    """The name in NFC, or InvalidOption: 1 to 200 characters, no control characters, no lone surrogates."""
+    """The name in NFC, or InvalidOption: 1 to 200 characters, not all blank, no controls, no lone surrogates."""
     if not isinstance(name, str):
         raise InvalidOption(f"{what} name {name!r} is not text; give a str of 1 to {limits.NAME_CHARS} characters")
     name = unicodedata.normalize("NFC", name)
@@ -582,4 +582,6 @@ def checked_name(name: Any, what: str) -> str:
     bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs")), None)
     if bad is not None:
         raise InvalidOption(f"{what} name {name!r} holds the control character U+{ord(bad):04X}; leave it out")
+    if not name.strip():
+        raise InvalidOption(f"{what} name {name!r} is blank, and would be seen nowhere; give it a letter")
     return name

@@ -23,6 +23,7 @@ from oncron._model import Definition, Missed, Overlap, checked_name, sortable_ve
 from oncron._task import Settings, Task, TaskDesk, make_task, spec_of, unique_text
 from oncron.errors import DuplicateName, InvalidArguments, InvalidOption, InvalidTask, InvalidTrigger
 from oncron.triggers import Trigger
+from oncron.triggers.parse import is_own
 from oncron.triggers.zones import load_zone, tzdata_version
 
 log = logging.getLogger("oncron.schedule")
@@ -211,6 +212,12 @@ class Registry:
                 f"{where} needs a trigger",
                 expression=trigger,
                 mend="write cron('0 3 * * *'), every(minutes=5), daily('03:00') or another of oncron's triggers",
+            )
+        if not is_own(trigger):
+            raise InvalidTrigger(
+                f"{where}: a trigger of one's own is code, and the store keeps text that every replica can read",
+                expression=type(trigger).__qualname__,
+                mend="give its instants to once(), or enqueue each run with task.options(at=...)",
             )
         zone = None if timezone is None else load_zone_name(timezone)
         if zone is not None and trigger.timezone is not None and zone != trigger.timezone:

@@ -204,6 +204,12 @@ def test_a_name_of_the_wrong_length_is_refused_with_its_length(name: str) -> Non
         checked_name(name, "task")
 
 
+@pytest.mark.parametrize("name", [" ", "   ", "\u3000", "\xa0 "])
+def test_a_blank_name_is_refused(name: str) -> None:
+    with pytest.raises(InvalidOption, match=r"queue name .* is blank"):
+        checked_name(name, "queue")
+
+
 @pytest.mark.parametrize("name", ["a\nb", "a\0b", "\x7f", "\x1b[31m", "a\ud800b"])
 def test_a_name_with_a_control_character_or_half_a_letter_is_refused_and_shown_safely(name: str) -> None:
     with pytest.raises(InvalidOption, match=r"U\+[0-9A-F]{4}; leave it out") as refused:

@@ -27,6 +27,11 @@ def parse(text: str) -> Trigger:
     return _parse(text)
 
 
+def is_own(trigger: Trigger) -> bool:
+    """Whether it is of oncron's kinds, so that whoever finds its text in the store can read it back."""
+    return type(trigger).__module__.startswith("oncron.triggers.")
+
+
 @lru_cache(maxsize=2048)
 def _parse(text: str) -> Trigger:
     call = read(text)

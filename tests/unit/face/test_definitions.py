@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from oncron import Oncron, RunContext, cron, daily, every, once
+from oncron import Oncron, RunContext, Trigger, cron, daily, every, once
 from oncron._task import Task
 from oncron.errors import (
     DuplicateName,
@@ -284,6 +284,32 @@ def test_what_is_no_trigger_is_refused_with_examples(app: Oncron, trigger: Any) 
 
         @app.schedule(trigger)
         def job() -> None: ...
+
+
+class EverySunset(Trigger):
+    @property
+    def kind(self) -> str:
+        return "sunset"
+
+    def next_after_us(self, t: int, /) -> int:
+        return t + 86_400_000_000
+
+    def bind(self, schedule: str, timezone: str | None = None) -> EverySunset:
+        return self
+
+    def describe(self) -> str:
+        return "every sunset"
+
+
+async def test_g27_a_trigger_of_ones_own_is_refused_as_no_other_replica_could_read_it(app: Oncron) -> None:
+    """Its instants may be given to `once`, or runs be enqueued for them."""
+    with pytest.raises(InvalidTrigger, match=r"EverySunset.*text that every replica can read; give its instants to"):
+        app.add_schedule("s", EverySunset(), "elsewhere")
+    with pytest.raises(InvalidTrigger, match="EverySunset"):
+        await app.put_schedule("s", EverySunset(), "elsewhere")
+    assert (app._registry.schedules, await app.schedules()) == ({}, [])
+    instants = [EverySunset().next_after(datetime.now(UTC))]
+    app.add_schedule("s", once(*filter(None, instants)), "elsewhere")
 
 
 def test_once_whose_instants_are_all_older_than_a_day_is_refused(app: Oncron) -> None:
