@@ -8,7 +8,7 @@ import pytest
 
 from oncron import cron, daily, every
 from oncron._clock import to_us
-from oncron.cli.explain import clock_changes
+from oncron._clock_changes import clock_changes
 
 JANUARY = to_us(datetime.fromisoformat("2027-01-01T00:00:00Z"))
 

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncron._clock import SECOND, to_us
+from oncron._load import MINUTE, Load
 from oncron._model import Definition, ScheduleRecord, Status, WorkerRecord
-from oncron.cli.load import MINUTE, Load
 from oncron.cli.plan import compare, loads
 from oncron.triggers import cron, every
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import click
 
 from oncron._clock import wall_us
+from oncron._load import MINUTE, Load, coming_day
 from oncron._model import Definition, ScheduleRecord, Status, WorkerRecord
 from oncron.cli import render
-from oncron.cli.load import MINUTE, Load, coming_day
 from oncron.cli.look import json_option
 from oncron.cli.target import Target, load
 from oncron.errors import InvalidTrigger, SchemaOutdated

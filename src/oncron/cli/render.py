@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from oncron._cipher import as_shown
-from oncron._clock import SECOND, from_us
-from oncron.triggers.zones import load_zone
+from oncron._shown import away, count, iso, local, on_the_wall, plain, span, utc
+
+__all__ = [
+    "Cell", "as_json", "away", "count", "fields", "iso", "lines", "local", "on_the_wall", "plain", "printable", "put",
+    "span", "styled", "table", "utc",
+]  # fmt: skip
 
 Cell = str | Text
 
@@ -29,7 +30,6 @@ _STYLES = {
     "cancelled": "magenta", "skipped": "magenta", "active": "green", "paused": "yellow", "dormant": "magenta",
     "removed": "red",
 }  # fmt: skip
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _WIDE = 100_000
 _ROOMY, _TIGHT, _WORDS = 24, 12, 16
 """Characters that a column which wraps has at least: if possible, if need be, and if it wraps at words."""
@@ -147,100 +147,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-# --- instants and durations -----------------------------------------------------------------
-
-
-def utc(instant: int | None) -> str:
-    """`2026-07-20 03:00:00Z`, with fractions if it has any."""
-    return "-" if instant is None else _iso(instant).replace("T", " ")
-
-
-def local(instant: int, zone: str) -> str:
-    """`2026-07-20 05:00:00+02:00`: the same instant on the clocks of a zone."""
-    offset = load_zone(zone).offset_at(instant // SECOND)
-    sign, minutes = "-" if offset < 0 else "+", abs(offset) // 60
-    shown = _naive(from_us(instant + offset * SECOND))
-    return f"{shown.replace('T', ' ')}{sign}{minutes // 60:02d}:{minutes % 60:02d}"
-
-
-def on_the_wall(instant: int, zone: str) -> str:
-    """`Mon 05:00 Europe/Berlin`: what the clocks of the zone show."""
-    shown = from_us(instant + load_zone(zone).offset_at(instant // SECOND) * SECOND)
-    return f"{shown:%a %H:%M}{f':{shown:%S}' if shown.second else ''} {zone}"
-
-
-def away(instant: int, now: int) -> str:
-    """`in 5 min`, `3 s ago`."""
-    return f"in {span(instant - now)}" if instant > now else f"{span(now - instant)} ago"
-
-
-def span(duration: int) -> str:
-    """Microseconds in the two largest units: `4 h 12 min`; below ten seconds with fractions."""
-    if duration < 10 * SECOND:
-        return f"{duration / SECOND:.1f} s" if duration >= SECOND // 10 else f"{duration / 1000:.0f} ms"
-    left, parts = duration // SECOND, list[str]()
-    for size, unit in _UNITS:
-        amount, left = divmod(left, size)
-        if amount or parts:
-            parts.append(f"{amount} {unit}" if amount else "")
-    return " ".join(part for part in parts[:2] if part)
-
-
-def count(number: int, what: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 # --- JSON -----------------------------------------------------------------------------------
-
-_INSTANTS = {"tick", "cursor", "first", "last", "now"}
-_DURATIONS = {"timeout", "jitter", "delay"}
-_JSON_TEXTS = {"args", "result", "progress", "checkpoint"}
 
 
 def as_json(value: Any) -> None:
     """Print one JSON document: an object, or an array for lists."""
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     print(json.dumps(value, indent=2, ensure_ascii=not utf8))
-
-
-def plain(record: msgspec.Struct) -> dict[str, Any]:
-    """A record with the names it has, as JSON values: instants in ISO 8601 and UTC, durations in
-    seconds, JSON texts as what they say. A schedule's definition is laid flat into its row."""
-    found: dict[str, Any] = {}
-    for name in record.__struct_fields__:
-        value = getattr(record, name)
-        if isinstance(value, msgspec.Struct):
-            found |= plain(value)
-        else:
-            found[name] = _value(name, value)
-    return found
-
-
-def _value(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        if name in _INSTANTS or name.endswith(("_at", "_until")):
-            return _iso(value)
-        if name in _DURATIONS or name.endswith(("_for", "_within", "_delay")):
-            return value // SECOND if value % SECOND == 0 else value / SECOND
-    if name in _JSON_TEXTS and isinstance(value, str):
-        return msgspec.json.decode(as_shown(value))
-    if isinstance(value, tuple):
-        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return str(value) if isinstance(value, str) else value
-
-
-def iso(instant: int | None) -> str | None:
-    """An instant as JSON has it."""
-    return None if instant is None else _iso(instant)
-
-
-def _iso(instant: int) -> str:
-    return _naive(from_us(instant)) + "Z"
-
-
-def _naive(instant: datetime) -> str:
-    text = instant.replace(tzinfo=None).isoformat()
-    return text.rstrip("0") if "." in text else text
