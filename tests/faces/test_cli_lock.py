@@ -290,7 +290,7 @@ def test_without_its_store_the_command_is_stopped_before_the_lease_ends(
 
 def test_a_command_is_told_before_it_is_killed(lock: Lock, peer: Callable[[str], App], tmp_path: Path) -> None:
     app = peer(f"sqlite:///{tmp_path}/jobs.db")
-    holder = lock("--kill-after", "0.1s", "--", "sh", "-c", STUBBORN.replace('""', '"touch told"'))
+    holder = lock("--lease", "6s", "--", "sh", "-c", STUBBORN.replace('""', '"touch told"'))
     number_in(tmp_path / "pid")
 
     async def take_away() -> None:
