@@ -15,8 +15,8 @@ from tests.contract.effects import Effects, effects_of
 from tests.contract.race import Racers
 
 KINDS = ("memory", "sqlite", "postgres", "redis", "valkey")
-POOLED = pytest.param("pgbouncer", marks=pytest.mark.long)
-"""PostgreSQL behind PgBouncer: the whole suite under `make contract`."""
+POOLED = "pgbouncer"
+"""PostgreSQL behind PgBouncer in transaction mode: the whole suite as well."""
 _namespaces = itertools.count(1)
 
 Connect = Callable[[], ReadableStore]
@@ -42,7 +42,7 @@ def connector(kind: str, directory: Path, request: pytest.FixtureRequest, *, nam
 
     url = request.getfixturevalue("postgres_shared_url")
     _empty(url, namespace)
-    if kind == "pgbouncer":
+    if kind == POOLED:
         pooled = request.getfixturevalue("pgbouncer").url(url)
         return lambda: PostgresStore(pooled, namespace=namespace, listen_url=url)
     return lambda: PostgresStore(url, namespace=namespace)
