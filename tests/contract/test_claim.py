@@ -157,6 +157,17 @@ async def test_a_claim_gives_a_worker_without_a_row_its_lease(store: ReadableSto
     assert (worker.id, worker.lease_until) == ("w1", at(1) + LEASE)
 
 
+async def test_s91_a_worker_that_has_sent_no_heartbeat_yet_is_not_taken_for_dead(
+    store: ReadableStore, other: ReadableStore
+) -> None:
+    await enqueued(store, now=at(0))
+    run = await claimed(store, "new", now=at(1))
+
+    assert (await other.reap(now=at(1) + LEASE - 1)).runs == ()
+
+    assert await run_now(other, run.id) == run
+
+
 async def test_a_claim_extends_a_lease_that_has_little_left(store: ReadableStore) -> None:
     """A run claimed just before the worker's lease ends would be reaped at once."""
     await beat(store, "w1", now=at(0))

@@ -182,6 +182,21 @@ async def test_queue_runs_one_at_a_time_in_tick_order(store: ReadableStore) -> N
         await finish(store, run, now=at(9))
 
 
+async def test_g11_more_than_a_thousand_ticks_wait_for_their_place_and_none_is_dropped(
+    store: ReadableStore, other: ReadableStore
+) -> None:
+    """Whoever comes later finds them all, in their order."""
+    await declared(store, overlap=Overlap.QUEUE)
+    for block in range(6):
+        assert (await fire(store, *(at(block * 250 + n) for n in range(1, 251)))).created == 250
+
+    assert (await other.stats()).runs == {RunState.PENDING: 1500}
+    for second in (1, 2, 3):
+        run = await claimed(other, now=at(1500))
+        assert run.tick == at(second)
+        await finish(other, run, now=at(1500))
+
+
 async def test_a_retry_keeps_its_place_at_the_head(store: ReadableStore) -> None:
     await declared(store, overlap=Overlap.QUEUE)
     await fired(store, at(1))
