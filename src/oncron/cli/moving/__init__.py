@@ -101,6 +101,54 @@ def from_crontab_command(file: str, timezone: str | None, system: bool) -> Found
     return from_crontab.read(text_of(file), Path(file).name, timezone=_zone(timezone), system=system)
 
 
+@import_command.command("apscheduler")
+@click.argument("scheduler", required=False, metavar="[MODULE:SCHEDULER]")
+@click.option("--jobstore", metavar="URL", help="Instead: its SQLAlchemy job store.")
+@click.option("--table", default="apscheduler_jobs", show_default=True, help="With --jobstore.")
+@click.option("--trust", is_flag=True, help="With --jobstore: import the functions that the jobs name.")
+@_timezone
+@_outputs
+def from_apscheduler_command(
+    scheduler: str | None, jobstore: str | None, table: str, trust: bool, timezone: str | None
+) -> Found:
+    """The jobs of an APScheduler 3 scheduler in code, or of a job store.
+
+    MODULE is imported, which runs its code; its scheduler is not started. Of a job store nothing that is pickled there
+    is run.
+    """
+    from oncron.cli.moving import from_apscheduler
+
+    if (scheduler is None) == (jobstore is None):
+        raise click.UsageError("give MODULE:SCHEDULER or --jobstore URL, one of them")
+    if jobstore is not None:
+        return from_apscheduler.from_store(jobstore, table, _zone(timezone), trusted=trust)
+    if trust:
+        raise click.UsageError("--trust goes with --jobstore; MODULE is imported anyway")
+    return from_apscheduler.from_code(scheduler or "", _zone(timezone))
+
+
+@import_command.command("celery")
+@click.argument("app", metavar="MODULE:APP")
+@_timezone
+@_outputs
+def from_celery_command(app: str, timezone: str | None) -> Found:
+    """The beat_schedule of a Celery app. MODULE and the app's tasks are imported, which runs their code."""
+    from oncron.cli.moving import from_celery
+
+    return from_celery.from_code(app, _zone(timezone))
+
+
+@import_command.command("django-celery-beat")
+@click.option("--database", metavar="URL", required=True, help="Django's: sqlite:///db.sqlite3, postgresql://...")
+@click.option("--app", metavar="MODULE:APP", help="A Celery app, whose tasks name positional arguments; imported.")
+@_outputs
+def from_django_command(database: str, app: str | None) -> Found:
+    """The tables of django-celery-beat, read by themselves: neither Django nor Celery has to be there."""
+    from oncron.cli.moving import from_celery, from_django
+
+    return from_django.from_database(database, None if app is None else from_celery.load(app))
+
+
 # --- what is said -----------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ ALL_DAYS = frozenset(range(1, 32))
 ALL_WEEKDAYS = frozenset(range(7))
 """0 is Sunday."""
 
-_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _LONG = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _WEEKS = {frozenset(range(first, min(first + 7, 32))): nth for nth, first in enumerate(range(1, 30, 7), start=1)}
 
@@ -58,7 +58,7 @@ def weekdays(values: Collection[int]) -> str:
         end = 1
         while end < len(left) and left[end] == left[end - 1] + 1:
             end += 1
-        names = [_NAMES[(day + 1) % 7] for day in left[:end]]
+        names = [WEEKDAYS[(day + 1) % 7] for day in left[:end]]
         found += [f"{names[0]}-{names[-1]}"] if end > 2 else names
         left = left[end:]
     return ",".join(found)
@@ -108,11 +108,11 @@ def weeks_of(days: frozenset[int]) -> list[int] | None:
 def nth_weekdays(chosen: Iterable[int], nths: Iterable[int]) -> list[str]:
     """`mon#1`, ..."""
     ordered = sorted(chosen, key=lambda day: (day - 1) % 7)
-    return [f"{_NAMES[day]}#{nth}" for nth in nths for day in ordered]
+    return [f"{WEEKDAYS[day]}#{nth}" for nth in nths for day in ordered]
 
 
 def last_weekday(day: int) -> str:
-    return f"{_NAMES[day]}L"
+    return f"{WEEKDAYS[day]}L"
 
 
 def _step_of(days: frozenset[int], everything: frozenset[int]) -> int | None:

@@ -9,6 +9,18 @@ from typing import Any
 from oncron.triggers import Trigger
 
 
+@dataclass
+class Rule:
+    """What oncron has for when another scheduler runs something."""
+
+    trigger: Trigger
+    was: str
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    differs: list[str] = field(default_factory=list[str])
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of a cron-like one: its fields, as the other scheduler takes them."""
+
+
 @dataclass(frozen=True)
 class TaskCode:
     """A task, and the source that defines it; no source where only its name is known."""

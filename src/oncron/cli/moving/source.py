@@ -109,9 +109,9 @@ def _imports(text: str, tasks: Iterable[TaskCode]) -> str:
     for module, names in (("datetime", ("UTC", "date", "datetime", "timedelta")), ("decimal", ("Decimal",))):
         if found := [name for name in names if name in used]:
             first.append(f"from {module} import {', '.join(found)}")
-    third = [f"import {module}" for module in sorted(modules - set(standard))]
-    third.append(f"from oncron import {', '.join(['Oncron', *(kind for kind in _TRIGGERS if kind in used)])}")
-    return "\n\n".join("\n".join(block) for block in (first, third) if block)
+    third = [f"from oncron import {', '.join(['Oncron', *(kind for kind in _TRIGGERS if kind in used)])}"]
+    own = [f"import {module}" for module in sorted(modules - set(standard))]
+    return "\n\n".join("\n".join(block) for block in (first, third, own) if block)
 
 
 def trigger_source(trigger: Trigger) -> Call:
