@@ -240,6 +240,22 @@ class Engine:
         door = None if home is None else home.door
         return door.clock.now_us() if door is not None and door.clock.known else wall_us()
 
+    def turns(self, within: int) -> bool:
+        """Whether the engine's loop comes round within so many microseconds; True while there is none. Waits that
+        long at most, on the caller's thread, and asks no store."""
+        with self._thread_lock:
+            if self._home is None:
+                return True
+            came_round = threading.Event()
+            with contextlib.suppress(RuntimeError):  # closed under us: it will not come round
+                self._home.loop.call_soon_threadsafe(came_round.set)
+        return came_round.wait(within / limits.SECOND)
+
+    def silent_for(self) -> int | None:
+        """Microseconds since the store answered last; None if it never did."""
+        home = self._home
+        return None if home is None or home.door is None else boot_us() - home.door.last_contact
+
     async def sleep(self, duration: int) -> None:
         """On the caller's loop, microseconds."""
         await sleep_us(duration)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from oncron.errors import InvalidOption
+from oncron.metrics._health import Wsgi, with_probes
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -63,6 +64,9 @@ class Server:
 def serve(app: Any, port: int, *, host: str = "0.0.0.0", registry: CollectorRegistry | None = None) -> Server:  # noqa: S104 - Prometheus scrapes from elsewhere
     """`register`, and serve them at http://host:port/metrics from a thread of its own; port 0 takes a free one.
 
+    For probes it answers 200 or 503 as well: `/healthz` while the replica runs, its loop turns and the store answered
+    within `lease_for`; `/livez` while the loop turns, whatever the store does.
+
     Raises InvalidOption if the port is in use or may not be used, and as `register` does."""
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidOption(f"metrics port {port!r}: give a number from 0 (any free one) to 65535")
@@ -74,6 +78,7 @@ def serve(app: Any, port: int, *, host: str = "0.0.0.0", registry: CollectorRegi
     except OSError as error:
         collector.close()
         raise InvalidOption(f"metrics port {port} {_why(error)}; give another, or 0 for any free one") from None
+    http.set_app(with_probes(app, cast("Wsgi", http.get_app())))
     return Server(http, thread, collector)
 
 
