@@ -250,8 +250,8 @@ def test_a_command_does_not_outlive_a_killed_warden(execute: Exec, runs: Runs, t
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "one of --cron, --every and --daily"),
-        (("--cron", "* * * * *", "--every", "5s"), "one of --cron, --every and --daily"),
+        ((), "one of --cron, --every, --daily, --weekly, --once and --trigger"),
+        (("--cron", "* * * * *", "--every", "5s"), "one of --cron, --every, --daily, --weekly, --once and --trigger"),
         (("--cron", "61 * * * *"), "minute"),
         (("--cron", "* * * * *", "--timezone", "Mars/Base"), "Mars/Base"),
         (("--every", "soon"), "no duration"),

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Act": {
         "fire": ("act", "Run a schedule now; its ticks stay as they are."),
+        "put": ("put", "Create or change a schedule that lives in the store."),
         "pause": ("act", "No ticks of a schedule until it is resumed."),
         "resume": ("act", "Let a paused schedule tick again, from now on."),
         "remove": ("act", "No ticks of a schedule ever again."),

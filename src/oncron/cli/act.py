@@ -140,7 +140,7 @@ def enqueue_command(
     With --store, any name is taken: a replica that has the task runs it. Its queue is `default`
     then, unless --queue says otherwise, since the task's own is in the code.
     """
-    values, known = _arguments(arguments), set(target.tasks)
+    values, known = read_arguments(arguments), set(target.tasks)
     if delay is not None:
         options["delay"] = read_duration(delay, "--delay")
     if target.in_code and task not in known:
@@ -156,7 +156,7 @@ def enqueue_command(
         click.echo(f"Note: nobody would take it now: {waits}{hint}", err=True)
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def read_arguments(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:

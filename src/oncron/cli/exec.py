@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from oncron import cron, daily, every
 from oncron.cli import logs
 from oncron.cli.command import Command
 from oncron.cli.foreground import MISSED, OVERLAPS, Foreground, Job, read_options, shared_options
-from oncron.cli.instants import read_duration
+from oncron.cli.when import takes_trigger
 from oncron.triggers import Trigger
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
 @click.option("--name", required=True, metavar="NAME", help="The schedule's name, the same on every host.")
-@click.option("--cron", "expression", metavar="EXPR", help='A cron expression, "0 3 * * *".')
-@click.option("--seconds", is_flag=True, help="The expression has six fields, seconds first.")
-@click.option("--every", "period", metavar="DURATION", help="30s, 5min, 2h: on one grid for every host.")
-@click.option("--daily", "times", multiple=True, metavar="HH:MM", help="A time of day; may be given several times.")
-@click.option("--timezone", metavar="ZONE", help="An IANA name.  [default: UTC, never the host's]")
+@takes_trigger
 @click.option("--timeout", metavar="DURATION", help="SIGTERM after so long, SIGKILL after --kill-after.")
 @click.option("--overlap", metavar="POLICY", help=f"While the last one runs: {', '.join(OVERLAPS)}.  [default: skip]")
 @click.option("--missed", metavar="POLICY", help=f"Ticks while no host ran: {', '.join(MISSED)}.  [default: latest]")
@@ -34,10 +28,7 @@ from oncron.triggers import Trigger
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
 def exec_command(
     name: str,
-    expression: str | None,
-    seconds: bool,
-    period: str | None,
-    times: tuple[str, ...],
+    trigger: Trigger,
     timezone: str | None,
     command: tuple[str, ...],
     log_format: logs.LogFormat | None,
@@ -55,31 +46,14 @@ def exec_command(
     The command finds ONCRON_SCHEDULE, ONCRON_TICK, ONCRON_RUN_ID, ONCRON_ATTEMPT and ONCRON_TOKEN. Exit code 0 is
     success; the end of its output is kept with the run (`oncron runs`, `oncron show`).
     """
-    trigger = _trigger(expression, seconds, period, times, timezone)
     found = Command(command, shlex.join(command))
     if found.missing():
         raise click.UsageError(f"no command {command[0]!r} here ({Path.cwd()}) or on the PATH; check its spelling")
     given = {"timeout": timeout, "overlap": overlap, "missed": missed, "retries": retries, "jitter": jitter}
     options = read_options(given)
     foreground = Foreground(name, **where)
-    foreground.add(Job(name, trigger, found, options))
+    foreground.add(Job(name, trigger.bind(name, timezone or "UTC"), found, options))
     if ping is not None:
         foreground.ping(name, ping)
     foreground.announce()
     foreground.run(log_format)
-
-
-def _trigger(
-    expression: str | None, seconds: bool, period: str | None, times: tuple[str, ...], timezone: str | None
-) -> Trigger:
-    if (expression is not None) + (period is not None) + bool(times) != 1:
-        raise click.UsageError("say when by one of --cron, --every and --daily")
-    if expression is not None:
-        return cron(expression, seconds=seconds, timezone=timezone or "UTC")
-    if seconds:
-        raise click.UsageError("--seconds goes with --cron")
-    if period is None:
-        return daily(list(times), timezone=timezone or "UTC")
-    if timezone is not None:
-        raise click.UsageError("--every counts elapsed time, which has no zone: leave --timezone out")
-    return every(timedelta(seconds=read_duration(period, "--every")))

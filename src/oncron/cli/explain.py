@@ -8,6 +8,7 @@ from oncron import cron
 from oncron._clock import wall_us
 from oncron._clock_changes import YEARS, clock_changes
 from oncron.cli import render
+from oncron.cli.instants import coming
 from oncron.triggers import Trigger, parse, surprises
 from oncron.triggers.local import LocalTrigger
 from oncron.triggers.zones import load_zone
@@ -33,7 +34,7 @@ def explain_command(
         raise click.UsageError(f'{len(words)} words were given: quote the expression, oncron explain "0 3 * * *"')
     trigger = _read(expression, timezone, seconds, name)
     now = wall_us()
-    instants = _next(trigger, now, count)
+    instants = coming(trigger, now, count)
     zone = trigger.timezone or (load_zone(timezone).name if timezone else "UTC")
     changes = clock_changes(trigger, now)
     warnings = surprises.coming(trigger, now)
@@ -86,12 +87,3 @@ def _instants_table(instants: list[int], zone: str, now: int) -> tuple[list[str]
     if zone == "UTC":
         return ["UTC", ""], [(render.utc(at), render.away(at, now)) for at in instants]
     return ["UTC", zone, ""], [(render.utc(at), render.local(at, zone), render.away(at, now)) for at in instants]
-
-
-def _next(trigger: Trigger, after: int, count: int) -> list[int]:
-    found: list[int] = []
-    tick = trigger.next_after_us(after)
-    while tick is not None and len(found) < count:
-        found.append(tick)
-        tick = trigger.next_after_us(tick)
-    return found

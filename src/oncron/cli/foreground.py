@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from oncron import Event, Oncron, RunContext, tracing
 from oncron._clock import SECOND, wall_us
 from oncron.cli import logs, render
 from oncron.cli.command import Command, Commands
-from oncron.cli.instants import read_duration
+from oncron.cli.instants import coming, read_duration
 from oncron.cli.run import greet, serve_metrics, wait_for
 from oncron.cli.target import Target
 from oncron.triggers import Trigger
@@ -129,7 +129,7 @@ class Foreground:
             zone = bound.timezone
             render.lines([f"{job.name}: {bound.describe()}: {job.command.shown}"], style="bold")
             render.lines([f"  zone {zone}" if zone else "  elapsed time, in no zone"])
-            render.lines(f"  next {_instant(at, zone)}, {render.away(at, now)}" for at in _next(bound, now))
+            render.lines(f"  next {with_zone(at, zone)}, {render.away(at, now)}" for at in coming(bound, now, _SHOWN))
 
     def plain(self) -> list[dict[str, Any]]:
         """The same as JSON has it."""
@@ -142,7 +142,7 @@ class Foreground:
                 "timezone": bound.timezone,
                 "command": job.command.shown,
                 "options": dict(job.options),
-                "next": [render.iso(at) for at in _next(bound, now)],
+                "next": [render.iso(at) for at in coming(bound, now, _SHOWN)],
             }
             for job in self._jobs
         ]
@@ -167,14 +167,5 @@ class Foreground:
         return run
 
 
-def _next(trigger: Trigger, now: int) -> Iterable[int]:
-    at = trigger.next_after_us(now)
-    for _ in range(_SHOWN):
-        if at is None:
-            return
-        yield at
-        at = trigger.next_after_us(at)
-
-
-def _instant(at: int, zone: str | None) -> str:
+def with_zone(at: int, zone: str | None) -> str:
     return render.utc(at) + (f" ({render.local(at, zone)} in {zone})" if zone not in (None, "UTC") else "")

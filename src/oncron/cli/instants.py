@@ -12,7 +12,7 @@ from oncron._clock import SECOND, from_us, to_us
 from oncron._model import ScheduleRecord
 from oncron.cli import render
 from oncron.errors import InvalidTrigger
-from oncron.triggers import parse
+from oncron.triggers import Trigger, parse
 from oncron.triggers.zones import Zone, load_zone
 
 _DAY = 86_400
@@ -31,6 +31,16 @@ class Instant:
     @property
     def moment(self) -> datetime:
         return from_us(self.at)
+
+
+def coming(trigger: Trigger, after: int, count: int) -> list[int]:
+    """The next ticks of a bound trigger, so many at most."""
+    found: list[int] = []
+    tick = trigger.next_after_us(after)
+    while tick is not None and len(found) < count:
+        found.append(tick)
+        tick = trigger.next_after_us(tick)
+    return found
 
 
 def zone_of(row: ScheduleRecord) -> str:

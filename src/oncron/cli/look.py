@@ -125,7 +125,7 @@ def next_command(target: Target, schedule: str | None, count: int, as_json: bool
     found = [
         (tick, name, zone, status)
         for name, (definition, status, created) in chosen.items()
-        for tick, zone in _ticks(definition, now, count, created)
+        for tick, zone in ticks(definition, now, count, created)
     ]
     found.sort(key=lambda item: item[:2])
     if as_json:
@@ -166,7 +166,7 @@ async def _definitions(target: Target) -> dict[str, tuple[Definition, str, int]]
     return declared | stored
 
 
-def _ticks(definition: Definition, after: int, count: int, created: int) -> list[tuple[int, str]]:
+def ticks(definition: Definition, after: int, count: int, created: int) -> list[tuple[int, str]]:
     """The next ticks and the zone they are meant in, no more than its limit still allows. Nothing for a trigger of
     a newer release."""
     if definition.limit is not None:
@@ -325,7 +325,7 @@ def _missed_words(run: RunRecord) -> str:
 
 def _show_schedule(schedule: Schedule, runs: list[RunRecord], gaps: list[Gap], now: int, as_json: bool) -> None:
     row = schedule.record
-    coming = _ticks(row.definition, now, 3, row.created_count) if row.status is Status.ACTIVE else []
+    coming = ticks(row.definition, now, 3, row.created_count) if row.status is Status.ACTIVE else []
     if as_json:
         render.as_json(
             render.plain(row)

@@ -53,6 +53,11 @@ class Target:
         return _inside(self.app)._registry.tasks
 
     @property
+    def timezone(self) -> str:
+        """Of schedules that name none."""
+        return _inside(self.app)._registry.timezone
+
+    @property
     def store_url(self) -> str:
         """Without its password."""
         return _inside(self.app)._open.url
