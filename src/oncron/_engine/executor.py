@@ -103,7 +103,8 @@ class Executor:
 
         def entered() -> None:
             self._say("run.started", **of_run(run))
-            execution.changed.set()
+            if execution.time_limit is not None:
+                execution.changed.set()
 
         def enter() -> bool:
             if not execution.enter():
@@ -152,8 +153,6 @@ class Executor:
         while not done.done():
             changed.clear()
             left = None if execution.stop_reason is not None else execution.time_left
-            if started.cancel is not None and not execution.started:
-                left = limits.SECOND  # it waits for its turn on the user's loop, which may end before that
             await (changed.wait() if left is None else wait_us(changed, left))
             if not done.done() and started.cancel is not None and not self.loop_runs and execution.withdraw():
                 raise NoLoop("it ended before the run began")

@@ -39,8 +39,11 @@ class Keeper:
         self._on_trust = on_trust
         self._trusted_until = 0
         self._without_reports = False
-        self._beat = asyncio.Event()
-        door.renew_now = self._beat.set
+        self._at_once = False
+        self._due: int | None = None
+        """When the next heartbeat comes (boot clock); None: when an idle replica's comes."""
+        self._sooner = asyncio.Event()
+        door.renew_now = self._beat_at_once
         self._wall_minus_boot = wall_us() - boot_us()
         self._margin = settings.lease_for // 6
         # Soon after one that failed, whatever the other loops heard: a store that was away for less than half
@@ -55,7 +58,7 @@ class Keeper:
         # A worker process that this replica cannot stop in time lets go by itself, a little later than it would.
         self._on_trust(self._trusted_until - self._margin // 4)
         if boot_us() > sent + lease_left - self._margin:
-            self._beat.set()
+            self._beat_at_once()
             return False
         return True
 
@@ -99,15 +102,31 @@ class Keeper:
     async def run(self) -> None:
         """Every third of a lease while anything is held, every twenty seconds when idle."""
         while True:
-            self._beat.clear()
+            self._at_once = False
             try:
                 await self.once()
             except StoreUnavailable:
-                pause = self._again
+                self._due = boot_us() + self._again
             else:
-                pause = self._settings.lease_for // 3 if self._worker.executions else limits.IDLE_HEARTBEAT
-            await wait_us(self._beat, pause)
+                self._due = self._a_third_gone if self._worker.executions else None
+            await self._until_due(boot_us() + limits.IDLE_HEARTBEAT)
             self._worker.forget_old()
+
+    @property
+    def _a_third_gone(self) -> int:
+        return self._trusted_until - self._settings.lease_for * 2 // 3
+
+    async def _until_due(self, idle_until: int) -> None:
+        while not self._at_once:
+            self._sooner.clear()
+            wait = (idle_until if self._due is None else self._due) - boot_us()
+            if wait <= 0:
+                return
+            await wait_us(self._sooner, wait)
+
+    def _beat_at_once(self) -> None:
+        self._at_once = True
+        self._sooner.set()
 
     async def watch(self) -> None:
         """Notice that the lease can no longer be trusted, between heartbeats."""
@@ -115,6 +134,7 @@ class Keeper:
         while True:
             await self._quiet_or(step)
             self._look_at_clocks()
+            self._worker.look_at_loop()
             if self._worker.executions and self.doubtful:
                 self._doubt()
 
@@ -122,7 +142,11 @@ class Keeper:
         """While nothing is held there is nothing to watch: sleep until something is."""
         if not self._worker.executions:
             await self._worker.busy.wait()
-            self._beat.set()
+            if self._due is None:
+                # What was claimed renewed the lease. A replica that is busy for moments, again and again, must not
+                # ask at each of them, and must not put its heartbeat off at each either.
+                self._due = self._a_third_gone
+                self._sooner.set()
         await wait_us(self._worker.quiet, step)
 
     def _look_at_clocks(self) -> None:
@@ -132,11 +156,11 @@ class Keeper:
         if abs(difference - self._wall_minus_boot) > self._settings.lease_for // 3:
             log.warning("the clocks of this machine jumped; leases are asked for again")
             self._trusted_until = 0
-            self._beat.set()
+            self._beat_at_once()
         self._wall_minus_boot = difference
 
     def _doubt(self) -> None:
-        self._beat.set()
+        self._beat_at_once()
         for execution in list(self._worker.executions.values()):
             spec = self._tasks.get(execution.run.task)
             if spec is not None and spec.on_doubt == "continue":

@@ -111,9 +111,9 @@ class Worker:
             self._next_due = instant
             self._wake.set()
 
-    def reserve(self) -> ClaimSpec | None:
-        """All free slots, for one claim; give them back with `take`."""
-        free, tasks = self.free, self._claimable()
+    def reserve(self, at_most: int | None = None) -> ClaimSpec | None:
+        """All free slots, or some of them, for one claim; give them back with `take`."""
+        free, tasks = self.free if at_most is None else min(self.free, at_most), self._claimable()
         if not self.accepting or free == 0 or not tasks:
             return None
         self._reserved += free
@@ -138,6 +138,12 @@ class Worker:
             return list(self._tasks.values())
         self._say_loopless()
         return [spec for spec in self._tasks.values() if not spec.needs_loop]
+
+    def look_at_loop(self) -> None:
+        """What waits for its turn on the user's loop is given back when that does not run any more."""
+        if not self._executor.loop_runs:
+            for execution in self.executions.values():
+                execution.changed.set()
 
     def _say_loopless(self) -> None:
         """Once, and not if the loop only pauses between two calls of `run_until_complete`."""
@@ -275,7 +281,8 @@ class Worker:
     async def claim_loop(self) -> None:
         while True:
             await self._wait_for_work()
-            spec = self.reserve()
+            # In two waves: while the store is asked about one, the other executes.
+            spec = self.reserve(at_most=(self._settings.concurrency + 1) // 2)
             if spec is None:
                 continue
             await self._claim(spec)
@@ -385,9 +392,10 @@ class Worker:
     # --- stopping ---------------------------------------------------------------------
 
     def forget_old(self) -> None:
-        """Drop the memory of ends that no late answer can still be about."""
+        """Drop the memory of ends that no late answer can still be about: the oldest, which were noted first."""
         before = boot_us() - _REMEMBERED
-        self._ended = {key: at for key, at in self._ended.items() if at > before}
+        while self._ended and (first := next(iter(self._ended.items())))[1] <= before:
+            del self._ended[first[0]]
 
     def wind_down(self) -> None:
         """Claim no more; tell what runs that it should come to an end."""

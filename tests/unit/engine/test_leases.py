@@ -254,6 +254,18 @@ def test_heartbeats_come_every_third_of_a_lease_while_something_is_held_and_ever
         assert one.link.calls["heartbeat"] - before == 10
 
 
+def test_a_replica_that_is_busy_for_moments_beats_as_one_that_is_busy_all_the_time() -> None:
+    """Neither at each of these moments, nor never because there is always another one."""
+    with one_replica(quick) as one:
+        one.passes(30)
+        before = one.link.calls["heartbeat"]
+        for _ in range(60):
+            one.enqueue()
+            one.passes(1)
+        assert len(one.lines) == 60
+        assert 9 <= one.link.calls["heartbeat"] - before <= 15
+
+
 def test_a_worker_never_holds_more_than_its_slots() -> None:
     with one_replica(slow, concurrency=3) as one:
         for _ in range(10):
