@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from datetime import timedelta
+
+import pytest
 
 from oncron import Event, Oncron, RunContext, daily, every
 from oncron.triggers import parse
@@ -108,3 +111,103 @@ async def test_g75_what_is_stored_is_all_there_for_a_process_that_starts_after_t
     assert (await after.get_run(waits.id)).args == {"n": 1}
     assert run.tick is not None
     assert (await after.why("job", run.tick)).verdict == "run"
+
+
+async def test_g08_a_changed_schedule_keeps_its_cursor_and_its_history(replica: Replica) -> None:
+    """gocron's Update forgets what ran. `put_schedule` replaces the definition and nothing else."""
+    app, onlooker = replica(), replica()
+    ran = asyncio.Event()
+
+    @app.task
+    async def job() -> None:
+        ran.set()
+
+    async with app:
+        await app.put_schedule("job", every(seconds=0.2), job, limit=1)
+        await asyncio.wait_for(ran.wait(), 15)
+    before, (run,) = await onlooker.get_schedule("job"), await onlooker.runs(schedule="job")
+    async with app:
+        await app.put_schedule("job", every(seconds=0.2), job, limit=1, queue="mail", retries=9)
+        other_options = await onlooker.get_schedule("job")
+        await app.put_schedule("job", daily("03:00"), job)
+        other_ticks = await onlooker.get_schedule("job")
+    assert (other_options.queue, other_options.retries, other_options.cursor) == ("mail", 9, before.cursor)
+    assert before.revision < other_options.revision < other_ticks.revision
+    assert other_ticks.cursor >= before.cursor
+    assert [each.id for each in await onlooker.runs(schedule="job")] == [run.id]
+
+
+async def test_g16_losing_a_tick_to_another_replica_is_no_news(
+    replica: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    replicas, ran = [replica() for _ in range(3)], asyncio.Event()
+    seen: list[None] = []
+    for one in replicas:
+
+        @one.schedule(every(seconds=0.1), overlap="allow", name="beat")
+        async def beat() -> None:
+            seen.append(None)
+            if len(seen) == 5:
+                ran.set()
+
+    with caplog.at_level(logging.DEBUG, "oncron"):
+        for one in replicas:
+            await one.start()
+        caplog.clear()
+        await asyncio.wait_for(ran.wait(), 15)
+        told = [(record.name, record.levelno) for record in caplog.records]
+        for one in replicas:
+            await one.stop()
+    loud = [name for name, level in told if level > logging.DEBUG]
+    assert [name for name in loud if name.startswith(("oncron.tick", "oncron.run", "oncron.scheduler"))] == []
+    assert ("oncron.tick", logging.DEBUG) in told
+
+
+async def test_g18_what_one_process_changes_at_run_time_the_replicas_at_work_follow(replica: Replica) -> None:
+    at_work, elsewhere = replica(), replica()
+    got: asyncio.Queue[str] = asyncio.Queue()
+
+    @at_work.task
+    async def greet(whom: str) -> None:
+        got.put_nowait(whom)
+
+    async def until(whom: str) -> None:
+        async with asyncio.timeout(15):
+            while await got.get() != whom:
+                pass
+
+    async with at_work:
+        for whom in ("ada", "bob"):
+            await elsewhere.put_schedule("greeting", every(seconds=0.1), "greet", args={"whom": whom}, tags=["hello"])
+            await until(whom)
+        assert await elsewhere.remove_tagged("hello") == ["greeting"]
+        assert await at_work.schedules() == []
+
+
+async def test_g41_a_run_outlives_its_schedule_and_is_cancelled_when_its_replica_stops(app: Oncron) -> None:
+    """gocron cancels what runs when its job is removed. Here a schedule is not its runs: `app.cancel` stops one."""
+    worker = Oncron("memory://", stop_within=0, lease_for=3)
+    worker._open = app._open
+    contexts: asyncio.Queue[RunContext] = asyncio.Queue()
+    go, cancelled = asyncio.Event(), asyncio.Event()
+
+    @worker.task
+    async def job(ctx: RunContext) -> None:
+        contexts.put_nowait(ctx)
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with worker:
+        await app.put_schedule("job", every(seconds=0.2), "job", limit=1)
+        ctx = await asyncio.wait_for(contexts.get(), 15)
+        assert not ctx.stopping
+        await app.remove_schedule("job")
+        go.set()
+        await (await app.get_run(ctx.run_id)).wait(15)
+        go.clear()
+        await app.enqueue("job")
+        last = await asyncio.wait_for(contexts.get(), 15)
+    assert (cancelled.is_set(), last.stopping, ctx.tick is not None) == (True, True, True)

@@ -12,6 +12,7 @@ import pytest
 from oncron import Oncron, RunContext, every
 from oncron.backoff import fixed
 from oncron.errors import InvalidArguments, InvalidOption
+from oncron.limits import slots
 
 Replica = Callable[[], Oncron]
 
@@ -107,11 +108,11 @@ async def test_s82_what_was_due_while_every_replica_was_away_is_made_up_for_and_
     ran: asyncio.Queue[RunContext] = asyncio.Queue()
     first, a_while_later = asyncio.Event(), asyncio.Event()
 
-    @before.schedule(every(seconds=0.1), name="beat", missed="all", missed_limit=3)
+    @before.schedule(every(seconds=0.05), name="beat", missed="all", missed_limit=3)
     async def beat() -> None:
         first.set()
 
-    @after.schedule(every(seconds=0.1), name="beat", missed="all", missed_limit=3)
+    @after.schedule(every(seconds=0.05), name="beat", missed="all", missed_limit=3)
     async def beat_again(ctx: RunContext) -> None:
         ran.put_nowait(ctx)
 
@@ -122,13 +123,44 @@ async def test_s82_what_was_due_while_every_replica_was_away_is_made_up_for_and_
     async with before:
         await asyncio.wait_for(first.wait(), 15)
     stopped_at = (await away.get_schedule("beat")).cursor
-    await clock.options(delay=0.8).enqueue()
+    await clock.options(delay=0.4).enqueue()
     await away.start(scheduler=False)
     await asyncio.wait_for(a_while_later.wait(), 15)
     await away.stop()
     async with after:
         made_up = [await asyncio.wait_for(ran.get(), 15) for _ in range(3)]
     ticks = [ctx.tick for ctx in made_up if ctx.is_catchup and ctx.tick is not None]
-    assert [b - a for a, b in itertools.pairwise(ticks)] == [timedelta(seconds=0.1)] * 2
-    told = await after.why("beat", stopped_at + timedelta(seconds=0.1))
+    assert [b - a for a, b in itertools.pairwise(ticks)] == [timedelta(seconds=0.05)] * 2
+    told = await after.why("beat", stopped_at + timedelta(seconds=0.05))
     assert (told.verdict, told.reason) == ("gap", "missed")
+
+
+async def test_s44_a_slot_is_renewed_for_as_long_as_its_block_runs() -> None:
+    app = Oncron("memory://")
+    limiter = app.limiter("db", slots(1, lease_for=0.5), policy="skip")
+    two_leases_later = asyncio.Event()
+    async with limiter:
+        asyncio.get_running_loop().call_later(1.1, two_leases_later.set)
+        await two_leases_later.wait()
+        async with limiter as second:
+            assert not second
+        assert await limiter.used() == 1
+    assert await limiter.used() == 0
+
+
+async def test_s55_a_run_in_a_batch_may_have_a_time_of_its_own(app: Oncron) -> None:
+    """Senna refuses it."""
+
+    @app.task(queue="bulk")
+    def load(n: int) -> None: ...
+
+    async with app.batch() as batch:
+        batch.add(load, 1)
+        batch.add(load.options(delay=0.3, queue="slow"), 2)
+    async with app:
+        done = await batch.wait(15)
+    assert (done.total, done.succeeded) == (2, 2)
+    by_queue = {run.queue: run for run in await app.runs(batch=batch.id)}
+    assert sorted(by_queue) == ["bulk", "slow"]
+    later = by_queue["slow"]
+    assert later.due_at - later.created_at > timedelta(seconds=0.25)
