@@ -140,7 +140,32 @@ BROKEN = {
     ),
     "nobody has the place": ("update oncron_runs set parked = 1", {"no_head": True}),
     "two have the place": ("update oncron_runs set parked = 0", {"several_heads": True}),
-    "nobody has the task": (
+    "nobody alive has a task": (
+        (
+            """update oncron_workers set tasks = '["work"]'; """
+            "update oncron_runs set task = 'wrok', due_at = :moments_ago, schedule = null, parked = 0 where parked = 1"
+        ),
+        {"unclaimable": True},
+    ),
+    "nobody alive serves a queue": (
+        (
+            """update oncron_workers set tasks = '["work"]', queues = '["default"]'; """
+            "update oncron_runs set queue = 'mail', due_at = :moments_ago, schedule = null, parked = 0 where parked = 1"
+        ),
+        {"unclaimable": True},
+    ),
+    "nobody alive has the task of a schedule": (
+        """update oncron_workers set tasks = '["other"]'""",
+        {"unattended": False},
+    ),
+    "a queue is paused": (
+        (
+            "insert into oncron_queues (name, paused, note, changed_at) values ('mail', 1, 'provider is down', 0); "
+            "update oncron_runs set queue = 'mail', due_at = :minutes_ago, schedule = null, parked = 0 where parked = 1"
+        ),
+        {"paused_queue": False},
+    ),
+    "nobody takes what they could": (
         "update oncron_runs set task = 'wrok', due_at = :minutes_ago, schedule = null, parked = 0 where parked = 1",
         {"unclaimed": True},
     ),
@@ -168,6 +193,7 @@ def test_what_is_broken_is_found_and_nothing_else(oncron, well, case):
     else:
         instants = {
             "minutes_ago": ago(20 * 60 * SECOND),
+            "moments_ago": ago(SECOND),
             "in_an_hour": ago(-HOUR),
             "in_ten_seconds": ago(-10 * SECOND),
         }

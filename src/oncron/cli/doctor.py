@@ -68,7 +68,7 @@ async def gather(store: ReadableStore, target: Target) -> Facts:
         at_once = await store.runs(RunFilter(schedule=name, limit=_LOOKED))
         open_runs = [run for run in open_runs if run.schedule != name] + [run for run in at_once if run.state.is_open]
     expired = (await store.poll((), None)).expired
-    workers = await store.workers()
+    workers, queues = await store.workers(), await store.queues()
     sent = wall_us()
     now = await store.now()
     received = wall_us()
@@ -84,6 +84,7 @@ async def gather(store: ReadableStore, target: Target) -> Facts:
         tzdata=sortable_version(tzdata_version()),
         tasks=frozenset(target.tasks) if target.in_code else None,
         declared=frozenset(target.declared),
+        queues=queues,
     )
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from oncron import _defaults as limits
+from oncron._groups import QueueRecord
 from oncron._model import RunRecord, RunState, ScheduleRecord, Status, WorkerRecord
 from oncron._plan import next_tick
+from oncron._unclaimable import nobody_takes
 from oncron.cli import render
 from oncron.errors import InvalidTrigger
 from oncron.triggers import Trigger, parse
 
-OVERDUE_AFTER = 60 * limits.SECOND
 UNCLAIMED_AFTER = 600 * limits.SECOND
 _NAMED = 3
 
@@ -49,9 +50,22 @@ class Facts:
     tasks: frozenset[str] | None = None
     """Those of the target's code; None without code."""
     declared: frozenset[str] = frozenset()
+    queues: Sequence[QueueRecord] = ()
 
     def live(self, role: str) -> list[WorkerRecord]:
         return [worker for worker in self.workers if role in worker.roles and worker.is_counted_on(self.now)]
+
+    def due(self, since: int = 0) -> list[RunRecord]:
+        """Runs that a worker could have taken for so long, were there one for them."""
+        paused = {queue.name for queue in self.queues if queue.paused}
+        return [
+            run
+            for run in self.open_runs
+            if run.state is RunState.PENDING
+            and not (run.parked or run.cancel_requested)
+            and run.queue not in paused
+            and run.due_at <= self.now - since
+        ]
 
     @property
     def active(self) -> list[ScheduleRecord]:
@@ -106,7 +120,7 @@ def _cursor_ahead(facts: Facts) -> Iterator[Finding]:
 
 
 def _overdue(facts: Facts) -> Iterator[Finding]:
-    late = [row for row in facts.active if row.next_at is not None and row.next_at < facts.now - OVERDUE_AFTER]
+    late = [row for row in facts.active if row.next_at is not None and row.next_at < facts.now - limits.OVERDUE_AFTER]
     if late:
         longest = max(facts.now - (row.next_at or 0) for row in late)
         mend = (
@@ -193,21 +207,67 @@ def _without_task(facts: Facts) -> Iterator[Finding]:
 # --- runs -------------------------------------------------------------------------------------
 
 
+def _unclaimable(facts: Facts) -> Iterator[Finding]:
+    """At once: nothing but another replica changes that."""
+    waiting: dict[str, list[RunRecord]] = defaultdict(list)
+    for run in facts.due() if facts.live("worker") else ():
+        if (why := nobody_takes(run.task, run.queue, facts.workers, facts.now)) is not None:
+            waiting[why].append(run)
+    for why, runs in sorted(waiting.items()):
+        longest = render.span(facts.now - min(run.due_at for run in runs))
+        yield Finding(
+            "unclaimable",
+            f"{render.count(len(runs), 'run')} due for up to {longest} will wait, as {why}: start one that does, or cancel "
+            f"{'it' if len(runs) == 1 else 'them'}",
+            tuple(sorted({run.task for run in runs})),
+        )
+
+
+def _unattended(facts: Facts) -> Iterator[Finding]:
+    named: dict[str, list[str]] = defaultdict(list)
+    for row in facts.active if facts.live("worker") else ():
+        why = nobody_takes(row.definition.task, row.definition.queue, facts.workers, facts.now)
+        if why is not None and row.next_at is not None:
+            named[why].append(row.name)
+    for why, names in sorted(named.items()):
+        yield Finding(
+            "unattended",
+            f"{_schedules(names)} whose runs would wait, as {why}: start one that does, or remove them",
+            tuple(names),
+            wrong=False,
+        )
+
+
 def _unclaimed(facts: Facts) -> Iterator[Finding]:
+    """Of those that somebody could take."""
     running = {run.task for run in facts.open_runs if run.state is RunState.RUNNING}
     due: dict[str, list[RunRecord]] = defaultdict(list)
-    for run in facts.open_runs:
-        waits = run.state is RunState.PENDING and not run.parked and not run.cancel_requested
-        if waits and run.due_at < facts.now - UNCLAIMED_AFTER and run.task not in running:
+    for run in facts.due(UNCLAIMED_AFTER):
+        if run.task not in running and nobody_takes(run.task, run.queue, facts.workers, facts.now) is None:
             due[run.task].append(run)
     for task, runs in sorted(due.items()):
         longest = render.span(facts.now - min(run.due_at for run in runs))
         yield Finding(
             "unclaimed",
-            f"{_count(len(runs), 'run')} of task {task!r} due for up to {longest}, and none is running: no live worker "
-            "has that task or serves its queue; start one that does, or cancel them",
+            f"{render.count(len(runs), 'run')} of task {task!r} due for up to {longest}, and none is running: workers that "
+            "could take them are busy, or a limit keeps them back (`oncron queues`, max_running=); start another one, "
+            "or cancel them",
             (task,),
         )
+
+
+def _paused_queues(facts: Facts) -> Iterator[Finding]:
+    for queue in facts.queues:
+        if queue.paused and queue.ready:
+            since = "" if queue.changed_at is None else f" for {render.span(facts.now - queue.changed_at)}"
+            note = f" ({queue.note})" if queue.note else ""
+            yield Finding(
+                "paused_queue",
+                f"queue {queue.name!r} is paused{since}{note}, and {render.count(queue.ready, 'run')} in it due: "
+                f"`oncron queue resume {queue.name}`",
+                (queue.name,),
+                wrong=False,
+            )
 
 
 def _stuck(facts: Facts) -> Iterator[Finding]:
@@ -224,7 +284,7 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
     if runs:
         yield Finding(
             "left_behind",
-            f"{_count(len(runs), 'run')} running by workers whose lease ended long ago ({_named(runs)}): nobody takes "
+            f"{render.count(len(runs), 'run')} running by workers whose lease ended long ago ({_named(runs)}): nobody takes "
             "over; start a replica, any of this namespace does it",
             tuple(runs),
         )
@@ -291,6 +351,7 @@ _CHECKS: Sequence[Callable[[Facts], Iterable[Finding]]] = (
     _overdue,
     _unreadable,
     _wrong_next,
+    _unclaimable,
     _unclaimed,
     _stuck,
     _places,
@@ -298,6 +359,8 @@ _CHECKS: Sequence[Callable[[Facts], Iterable[Finding]]] = (
     _dormant,
     _undeclared,
     _without_task,
+    _unattended,
+    _paused_queues,
     _zone_data,
     _sqlite_hosts,
 )
@@ -311,11 +374,7 @@ def _trigger(row: ScheduleRecord) -> Trigger | None:
 
 
 def _schedules(names: Sequence[str]) -> str:
-    return f"{_count(len(names), 'schedule')} ({_named(names)})"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+    return f"{render.count(len(names), 'schedule')} ({_named(names)})"
 
 
 def _named(names: Sequence[str]) -> str:
