@@ -31,6 +31,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "runs": ("look", "List runs, newest first."),
         "show": ("look", "Everything on record about a run or a schedule."),
         "queues": ("queues", "List queues: what waits, since when, what is paused."),
+        "batches": ("groups", "List batches: how far their runs are."),
+        "locks": ("groups", "List locks that are held: by whom, since when."),
     },
     "Act": {
         "fire": ("act", "Run a schedule now; its ticks stay as they are."),

@@ -217,8 +217,8 @@ def _unclaimable(facts: Facts) -> Iterator[Finding]:
         longest = render.span(facts.now - min(run.due_at for run in runs))
         yield Finding(
             "unclaimable",
-            f"{render.count(len(runs), 'run')} due for up to {longest} will wait, as {why}: start one that does, or cancel "
-            f"{'it' if len(runs) == 1 else 'them'}",
+            f"{render.count(len(runs), 'run')} due for up to {longest} will wait, as {why}: start one that does, or "
+            f"cancel {'it' if len(runs) == 1 else 'them'}",
             tuple(sorted({run.task for run in runs})),
         )
 
@@ -249,9 +249,9 @@ def _unclaimed(facts: Facts) -> Iterator[Finding]:
         longest = render.span(facts.now - min(run.due_at for run in runs))
         yield Finding(
             "unclaimed",
-            f"{render.count(len(runs), 'run')} of task {task!r} due for up to {longest}, and none is running: workers that "
-            "could take them are busy, or a limit keeps them back (`oncron queues`, max_running=); start another one, "
-            "or cancel them",
+            f"{render.count(len(runs), 'run')} of task {task!r} due for up to {longest}, and none is running: workers "
+            "that could take them are busy, or a limit keeps them back (`oncron queues`, max_running=); start another "
+            "one, or cancel them",
             (task,),
         )
 
@@ -284,8 +284,8 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
     if runs:
         yield Finding(
             "left_behind",
-            f"{render.count(len(runs), 'run')} running by workers whose lease ended long ago ({_named(runs)}): nobody takes "
-            "over; start a replica, any of this namespace does it",
+            f"{render.count(len(runs), 'run')} running by workers whose lease ended long ago ({_named(runs)}): nobody "
+            "takes over; start a replica, any of this namespace does it",
             tuple(runs),
         )
 

@@ -24,6 +24,7 @@ from oncron._engine.hold import Hold
 from oncron._groups import LockRecord
 from oncron._model import checked_name
 from oncron.cli import render
+from oncron.cli.groups import holder
 from oncron.cli.instants import DURATION, read_duration
 from oncron.cli.run import wait_for
 from oncron.cli.target import Target, takes_target
@@ -168,12 +169,6 @@ async def _held_by_others(target: Target, wish: _Wish) -> int:
 
 def _shown(lock: LockRecord, now: int) -> str:
     return f"{holder(lock.owner)} since {render.utc(lock.since)} ({render.away(min(lock.since, now), now)})"
-
-
-def holder(owner: str) -> str:
-    """Who holds a lock, for people: what a holder calls itself has parts that only tell it from others."""
-    found = re.fullmatch(r"(.+):(\d+):\w{8}(?:/\w{8})?", owner)
-    return f"process {found[2]} on {found[1]}" if found else owner
 
 
 async def _run(hold: Hold, wish: _Wish, signals: _Signals) -> int:

@@ -191,13 +191,14 @@ def ticks(definition: Definition, after: int, count: int, created: int) -> list[
 @click.option("--schedule", metavar="NAME", help="Only runs of this schedule.")
 @click.option("--task", metavar="NAME", help="Only runs of this task.")
 @click.option("--state", type=click.Choice([state.value for state in RunState]), help="Only runs in this state.")
+@click.option("--batch", metavar="ID", help="Only runs of this batch; `oncron batches` lists them.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many.")
 @click.option("--before", metavar="RUN_ID", help="Page on: only runs older than this one.")
 @json_option
 def runs_command(target: Target, as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
     runs = target.app.sync(target.app.runs(**filters))
-    unknown = None if runs else target.app.sync(_unknown(target, filters["schedule"], filters["task"]))
+    unknown = None if runs else target.app.sync(_unknown(target, filters["schedule"], filters["task"], filters["batch"]))
     waits = target.app.sync(why_unclaimable(target, [run.record for run in runs]))
     if as_json:
         told = zip(runs, waits, strict=True)
@@ -213,8 +214,10 @@ def runs_command(target: Target, as_json: bool, **filters: Any) -> None:
     )
 
 
-async def _unknown(target: Target, schedule: str | None, task: str | None) -> str | None:
-    """What to say of a task that nobody knows. Raises NotFound for such a schedule."""
+async def _unknown(target: Target, schedule: str | None, task: str | None, batch: str | None) -> str | None:
+    """What to say of a task that nobody knows. Raises NotFound for such a schedule or batch."""
+    if batch is not None and await target.ask(lambda store: store.get_batch(batch)) is None:
+        raise NotFound(f"no batch {batch!r}; `oncron batches` lists them")
     if schedule is not None and not await target.ask(lambda store: store.schedules([schedule])):
         raise await not_found(target, NotFound(f"no schedule {schedule!r}; `oncron schedules` lists them"), schedule)
     if task is None or task in target.tasks:
@@ -297,8 +300,7 @@ def _show_run(run: RunRecord, waits: str | None, now: int, as_json: bool) -> Non
         *([("asked to stop", "yes")] if run.cancel_requested and run.state.is_open else []),
         ("attempt", f"{run.attempt}; {run.attempts_spent} of {1 + run.retries} spent"),
         ("created", _when(run.created_at, now)),
-        ("due", _when(run.due_at, now)),
-        *([("started", _when(run.started_at, now))] if run.started_at is not None else []),
+        *_due_and_started(run, now),
         *([("ended", _when(run.ended_at, now))] if run.ended_at is not None else []),
         ("queue", run.queue + (f", priority {run.priority}" if run.priority else "")),
         *([("timeout", render.span(run.timeout))] if run.timeout is not None else []),
@@ -316,6 +318,15 @@ def _show_run(run: RunRecord, waits: str | None, now: int, as_json: bool) -> Non
     render.fields(pairs)
     if run.error:
         render.lines(["", *run.error.rstrip().split("\n")])
+
+
+def _due_and_started(run: RunRecord, now: int) -> list[tuple[str, render.Cell]]:
+    """In the order in which they came: a retry and a take-over make a run due anew, after it has started."""
+    if run.started_at is None:
+        return [("due", _when(run.due_at, now))]
+    if run.started_at < run.due_at:
+        return [("first started", _when(run.started_at, now)), ("due again", _when(run.due_at, now))]
+    return [("due", _when(run.due_at, now)), ("started", _when(run.started_at, now))]
 
 
 def _missed_words(run: RunRecord) -> str:
