@@ -13,6 +13,16 @@ from tests.docs.snippets import REPOSITORY, pages
 DOCS = [page for page in pages() if "docs" in page.parts and "decisions" not in page.parts]
 
 
+ROWS = {
+    "G": [*range(1, 19), *range(20, 36), *range(40, 51), *range(60, 78)],
+    "S": [
+        *range(1, 7), *range(10, 24), *range(30, 37), *range(40, 48), *range(50, 58), *range(60, 64),
+        *range(70, 85), *range(85, 88), *range(90, 93),
+    ],
+}  # fmt: skip
+"""Every behaviour of gocron (G) and Senna (S) that the page of parity answers for."""
+
+
 @cache
 def known_tests() -> frozenset[str]:
     """The name of every test."""
@@ -49,6 +59,17 @@ def test_every_fault_is_listed_with_the_tests_that_name_it() -> None:
 def test_every_row_of_parity_is_listed_with_the_tests_that_name_it() -> None:
     page = (REPOSITORY / "docs" / "reference" / "parity.md").read_text(encoding="utf-8")
     lines = dict(re.findall(r"^\| ([GS]\d\d) (.*)$", page, re.MULTILINE))
+    assert list(lines) == [f"{letter}{number:02}" for letter, numbers in ROWS.items() for number in numbers]
     assert [row for row, line in lines.items() if "`test_" not in line] == []
-    named = [(row, test) for test in known_tests() for row in re.findall(r"^test_([GS]\d\d)_", test)]
+    named = [(row.upper(), test) for test in known_tests() for row in re.findall(r"_([GSgs]\d\d)(?=_|$)", test)]
     assert [(row, test) for row, test in named if f"`{test}`" not in lines[row]] == []
+
+
+def test_s87_every_figure_has_a_command_that_measures_it_again() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "figures.md").read_text(encoding="utf-8")
+    targets = re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        commands = re.findall(r"`(python|make) ([\w./]+)", section)
+        assert commands, section.partition("\n")[0]
+        for tool, what in commands:
+            assert what in targets if tool == "make" else (REPOSITORY / what).exists(), what

