@@ -51,7 +51,9 @@ sim: .venv/tools ## Replicas in virtual time on a faulty store, the long runs in
 fault: .venv/tools ## Real processes killed, stopped, cut off and skewed, the long runs included
 	$(PYTEST) -m '' --timeout=3600 tests/fault $(ARGS)
 
-docs: .venv/tools ## The documentation's own tests: links, snippets, decisions, changes
+docs: .venv/tools ## Build the documentation strictly into build/site, and run its tests: links, snippets, pictures
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+	@echo "The documentation: build/site/index.html"
 	$(PYTEST) -m '' tests/docs $(ARGS)
 
 bench: .venv/tools ## Every benchmark in bench/, one after the other
