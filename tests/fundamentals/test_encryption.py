@@ -156,6 +156,18 @@ async def test_many_runs_outboxes_and_checkpoints_are_encrypted(replica_with: Ca
     assert "4111" not in str([run.record for run in await outsider.runs()])
 
 
+async def test_s55_runs_of_a_batch_are_encrypted_as_others_are(replica_with: Callable[..., Oncron]) -> None:
+    """Senna refuses that."""
+    app, outsider = replica_with(OLD), replica_with(None)
+    pay = declare(app)
+    async with app:
+        async with app.batch() as batch:
+            batch.add(pay, "4111-1111")
+        assert (await batch.wait(10)).succeeded == 1
+    (run,) = await outsider.runs(batch=batch.id)
+    assert "4111" not in str(run.record)
+
+
 async def test_a_process_gets_its_arguments_and_checkpoints_readable(replica_with: Callable[..., Oncron]) -> None:
     app, outsider = replica_with(OLD), replica_with(None)
     walk = app.task(heavy.walk_letters, executor="process")
