@@ -7,6 +7,9 @@ FAULT_LEASE      lease_for, seconds
 FAULT_STOP       stop_within, seconds
 FAULT_FAST       number of schedules every 200 ms (async tasks)
 FAULT_SECOND     number of schedules every second (tasks in threads)
+FAULT_SKIP       number of schedules every 200 ms whose runs take longer, with overlap="skip"
+FAULT_QUEUE      number of schedules every 500 ms, some runs of which take longer, with overlap="queue" (in threads)
+FAULT_STOPS      the file that these append to when one is stopped before its end
 FAULT_WORK       least and most milliseconds that a task takes
 FAULT_RETRIES    retries of the schedules: another number is another definition with the same ticks
 FAULT_NAMESPACE  where in the store it meets the others
@@ -23,6 +26,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Literal
 
 from oncron import Oncron, RunContext, Task, _clock, backoff, every
 from oncron.cli import ledger
@@ -32,7 +36,9 @@ _worker = f"{os.environ['FAULT_WORKER']}:{os.getpid()}"
 _least, _most = (int(part) / 1000 for part in os.environ.get("FAULT_WORK", "20 200").split())
 _retries = int(os.environ.get("FAULT_RETRIES", "1000"))
 _release = os.environ.get("FAULT_RELEASE", "")
-_file = os.open(os.environ["FAULT_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+_TO_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_file = os.open(os.environ["FAULT_LEDGER"], _TO_APPEND, 0o644)
+_stops = os.open(os.environ.get("FAULT_STOPS", os.devnull), _TO_APPEND, 0o644)
 
 app = Oncron(
     lease_for=float(os.environ.get("FAULT_LEASE", "3")),
@@ -52,7 +58,7 @@ def jump(*_: object) -> None:
 signal.signal(signal.SIGUSR1, jump)
 
 
-def mark(ctx: RunContext, what: str) -> None:
+def mark(ctx: RunContext, what: str, file: int = _file) -> None:
     """One line. Its time is the machine's clock: the stores of a fault run live on this machine, so it
     is theirs, whatever this replica was made to believe."""
     line = ledger.Line(
@@ -67,7 +73,7 @@ def mark(ctx: RunContext, what: str) -> None:
     )
     while True:
         try:
-            os.write(_file, ledger.write(line))
+            os.write(file, ledger.write(line))
         except OSError:
             time.sleep(0.05)  # under a quota the ledger is too long as well: what happened is told later
         else:
@@ -88,6 +94,24 @@ def work_in_thread(ctx: RunContext) -> None:
     mark(ctx, "end")
 
 
+@app.task(retries=1000, backoff=backoff.fixed(0.1))
+async def alone(ctx: RunContext) -> None:
+    mark(ctx, "start")
+    try:
+        await asyncio.sleep(random.uniform(0.1, 0.4))
+    except asyncio.CancelledError:
+        mark(ctx, "end", _stops)
+        raise
+    mark(ctx, "end")
+
+
+@app.task(retries=1000, backoff=backoff.fixed(0.1))
+def in_turn(ctx: RunContext) -> None:
+    mark(ctx, "start")
+    time.sleep(random.choice((0.05, 0.05, 0.05, 0.8)))
+    mark(ctx, "end")
+
+
 @app.task
 async def nap(ctx: RunContext, seconds: float) -> None:
     mark(ctx, "start")
@@ -102,12 +126,22 @@ def nap_in_thread(ctx: RunContext, seconds: float) -> None:
     mark(ctx, "end")
 
 
-def declare(name: str, trigger: Trigger, task: Task[..., None], retries: int = _retries) -> None:
-    """A schedule whose every tick has to run, whatever happens."""
-    app.add_schedule(name, trigger, task, overlap="allow", missed="all", missed_limit=10_000, retries=retries)
+def declare(
+    name: str,
+    trigger: Trigger,
+    task: Task[..., None],
+    retries: int = _retries,
+    overlap: Literal["allow", "skip", "queue"] = "allow",
+) -> None:
+    """A schedule whose every tick has to run, whatever happens; under "skip", or to be skipped for an overlap."""
+    app.add_schedule(name, trigger, task, overlap=overlap, missed="all", missed_limit=10_000, retries=retries)
 
 
 for number in range(int(os.environ.get("FAULT_FAST", "2"))):
     declare(f"fast-{number}", every(seconds=0.2), work)
 for number in range(int(os.environ.get("FAULT_SECOND", "1"))):
     declare(f"second-{number}", every(seconds=1), work_in_thread)
+for number in range(int(os.environ.get("FAULT_SKIP", "0"))):
+    declare(f"skip-{number}", every(seconds=0.2), alone, overlap="skip")
+for number in range(int(os.environ.get("FAULT_QUEUE", "0"))):
+    declare(f"queue-{number}", every(seconds=0.5), in_turn, overlap="queue")

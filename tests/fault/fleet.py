@@ -8,23 +8,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from oncron import Oncron
-from oncron._model import RunFilter, RunRecord, RunState
+from oncron._model import Gap, GapReason, Overlap, RunFilter, RunRecord, RunState
 from oncron._store import ReadableStore
 from oncron.cli.ledger import Line, open_runs, read
 from oncron.stores.open import opener
-from tests.fault.oracle import EVERYBODY, Disturbance, Evidence, Findings, Promise, Promised, examine
+from tests.fault.disturbance import EVERYBODY, Disturbance
+from tests.fault.oracle import Evidence, Findings, Promise, Promised, examine
+from tests.fault.turns import Turns
 
 REPOSITORY = Path(__file__).parents[2]
 T = TypeVar("T")
 Promises = Callable[[Mapping[str, int]], Mapping[str, Promised]]
 """From each schedule's last instant before it was paused to what was promised of it."""
+EVERY = {"fast": 200_000, "second": 1_000_000, "skip": 200_000, "queue": 500_000}
+"""Microseconds between the ticks of app.py's schedules, by the word that their names begin with."""
 
 
 def machine_us() -> int:
@@ -37,6 +41,8 @@ class Load:
 
     fast: int = 2
     second: int = 1
+    skip: int = 0
+    queue: int = 0
     work: str = "20 200"
     lease: float = 3
     stop: float = 10
@@ -53,6 +59,8 @@ class Load:
         return {
             "FAULT_FAST": str(self.fast),
             "FAULT_SECOND": str(self.second),
+            "FAULT_SKIP": str(self.skip),
+            "FAULT_QUEUE": str(self.queue),
             "FAULT_WORK": self.work,
             "FAULT_LEASE": str(self.lease),
             "FAULT_STOP": str(self.stop),
@@ -102,6 +110,7 @@ class Replica:
             "ONCRON_STORE": self.fleet.url,
             "ONCRON_CLOCK_OFFSET": str(self.offset),
             "FAULT_LEDGER": str(self.fleet.ledger),
+            "FAULT_STOPS": str(self.fleet.stops),
             "FAULT_WORKER": self.name,
             "PYTHONUNBUFFERED": "1",
         } | self.environment
@@ -133,7 +142,9 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self.ledger = self.home / "ledger.jsonl"
+        self.stops = self.home / "stops.jsonl"
         self.ledger.touch()
+        self.stops.touch()
         self.replicas = [Replica(self, f"r{n}", offset) for n, offset in enumerate(self.offsets)]
         self.app = Oncron(self.url)
         """For asking and enqueueing: it is never started, so it fires and executes nothing."""
@@ -288,24 +299,44 @@ class Fleet:
         """Of schedules that were what they are from the first declaration on."""
         rows = self.store(lambda store: store.schedules(list(promised)))
         return {
-            row.name: Promise(
-                every=200_000 if row.name.startswith("fast") else 1_000_000,
-                after=row.created_at,
-                until=promised[row.name],
-            )
-            for row in rows
+            row.name: Promise(every=_every_us(row.name), after=row.created_at, until=promised[row.name]) for row in rows
         }
 
     def _evidence(self, promises: Mapping[str, Promised]) -> Evidence:
         gaps = [gap for name in promises for gap in self.store(lambda store, name=name: store.gaps(name, limit=10_000))]
-        # A pause owes nothing: its own record is none of a missed tick.
-        gaps = [gap for gap in gaps if gap.last <= promises[gap.schedule].until]
-        runs = [run for run in self.runs() if run.schedule in promises]
+        turns = self._turns(promises, gaps)
+
+        def counts(gap: Gap) -> bool:
+            # A pause owes nothing: its own record is none of a missed tick.
+            return gap.last <= promises[gap.schedule].until or (
+                gap.schedule in turns and gap.reason is GapReason.OVERLAP
+            )
+
         return Evidence(
             lines=self.lines(),
             promises=promises,
-            runs=runs,
-            gaps=gaps,
+            runs=[run for run in self.runs() if run.schedule in promises],
+            gaps=[gap for gap in gaps if counts(gap)],
             disturbances=tuple(self.journal),
             lease=round(self.load.lease * 1_000_000),
+            turns=turns,
+            stops=read(self.stops.read_bytes()),
         )
+
+    def _turns(self, names: Iterable[str], gaps: Sequence[Gap]) -> Mapping[str, Turns]:
+        """Of the schedules whose runs take turns. What fell into the pause at the end owes nothing."""
+        pauses = {gap.schedule: gap.first for gap in reversed(gaps) if gap.reason is GapReason.PAUSED}
+        return {
+            row.name: Turns(
+                overlap=row.definition.overlap,
+                every=_every_us(row.name),
+                after=row.created_at,
+                cursor=min(row.cursor, pauses.get(row.name, row.cursor + 1) - 1),
+            )
+            for row in self.store(lambda store: store.schedules(list(names)))
+            if row.definition.overlap is not Overlap.ALLOW
+        }
+
+
+def _every_us(name: str) -> int:
+    return EVERY[name.split("-", maxsplit=1)[0]]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from oncron import _plan
 from oncron._engine import door, keeper, registrar, scheduler, shards
 from oncron._model import Reaped, new_run_id
+from oncron.stores import _occupancy as occupancy
 from oncron.stores.sqlite import _fire, _reads, _workers
 from tests.fault.app import app
 
@@ -76,6 +77,21 @@ def fired_early() -> None:
     door.StoreClock.heard, _fire.fire = ahead, unchecked
 
 
+def place_never_taken() -> None:
+    """Runs that would have to wait for their turn, or to be skipped, find nobody in their way."""
+    _fire.admit = occupancy.admit = lambda overlap, serial, *, catchup: occupancy.Verdict()
+
+
+def skipped_in_silence() -> None:
+    """Ticks that are refused for an overlap leave no record."""
+    record = _fire.record_gaps
+
+    def selective(step, gaps):
+        record(step, [(name, seen, [gap for gap in of if gap.reason != "overlap"]) for name, seen, of in gaps])
+
+    _fire.record_gaps = selective
+
+
 def owed_dropped() -> None:
     """A changed trigger moves the cursor past ticks that the old one owes."""
 
@@ -112,6 +128,8 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "living reaped": living_reaped,
     "fired early": fired_early,
     "lease never doubted": lease_never_doubted,
+    "place never taken": place_never_taken,
+    "skipped in silence": skipped_in_silence,
     "no patience": no_patience,
     "nothing remembered": nothing_remembered,
     "owed ticks dropped by a change": owed_dropped,

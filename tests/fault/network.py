@@ -143,7 +143,7 @@ def two_at_once(fleet: Fleet) -> list[str]:
     whoever is cut off has to stop its tasks before its lease is over."""
     executions: dict[str, dict[int, tuple[Line, Line]]] = {}
     for line in fleet.lines():
-        if line.schedule.startswith("fast"):
+        if line.schedule.startswith(("fast", "skip")):
             start, _ = executions.setdefault(line.run, {}).get(line.token, (line, line))
             executions[line.run][line.token] = start, line
     stops = [disturbance for disturbance in fleet.journal if disturbance.kind == "stop"]

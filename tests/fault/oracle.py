@@ -12,23 +12,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
-from oncron._model import Gap, RunRecord, RunState, tick_run_id
+from oncron._model import Gap, GapReason, RunRecord, RunState, tick_run_id
 from oncron.cli.ledger import Line, percentile_ms
-
-EVERYBODY = "*"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disturbance:
-    """A fault that was injected. `worker` is a name of the ledger, or EVERYBODY: the store was hit."""
-
-    kind: str
-    worker: str
-    began: int
-    ended: int
-
-    def touches(self, worker: str, began: int, ended: int) -> bool:
-        return self.worker in (worker, EVERYBODY) and self.began <= ended and began <= self.ended
+from tests.fault import turns
+from tests.fault.disturbance import Disturbance
+from tests.fault.turns import Execution, Turns
 
 
 class Promised(Protocol):
@@ -91,6 +79,10 @@ class Evidence:
     disturbances: Sequence[Disturbance] = ()
     lease: int = 0
     """lease_for of the replicas."""
+    turns: Mapping[str, Turns] = field(default_factory=dict[str, Turns])
+    """Schedules whose runs take turns."""
+    stops: Sequence[Line] = ()
+    """When executions of theirs were stopped before their end, told by the tasks too."""
 
 
 @dataclass
@@ -105,9 +97,13 @@ class Findings:
     """Something ran before its tick."""
     two_holders: list[str] = field(default_factory=list)
     """A run was executed by two at once, or taken from one that nobody had disturbed."""
+    overlaps: list[str] = field(default_factory=list)
+    """Two runs of a schedule were executed at once though its policy lets none, or a later tick came first."""
     disagreement: list[str] = field(default_factory=list)
     """The store's records say other things than the ledger."""
     ticks: int = 0
+    skipped: int = 0
+    """Ticks that became no run and are on record as skipped for an overlap: as promised."""
     takeovers: int = 0
     repeated_ends: Counter[str] = field(default_factory=Counter[str])
     """Second ends with an excuse, by the fault that is it: it came after the task's last line and before
@@ -122,15 +118,16 @@ class Findings:
 
     @property
     def all(self) -> list[str]:
-        return [*self.extra, *self.missing, *self.early, *self.two_holders, *self.disagreement]
+        return [*self.extra, *self.missing, *self.early, *self.two_holders, *self.overlaps, *self.disagreement]
 
     def summary(self) -> str:
         repeated = f"{self.repeated_ends.total()} {dict(self.repeated_ends) or ''}"
         calm, late = _spread(self.calm_lateness_us, 50, 99), _spread(self.lateness_us, 50, 99)
         after_kill = _spread(self.takeover_us, 50, 90, 99, 100)
         return (
-            f"{self.ticks} ticks: extra {len(self.extra)}, missing {len(self.missing)}, early {len(self.early)}, "
-            f"two holders {len(self.two_holders)}, records that disagree {len(self.disagreement)}; "
+            f"{self.ticks} ticks, {self.skipped} of them skipped on record: extra {len(self.extra)}, "
+            f"missing {len(self.missing)}, early {len(self.early)}, two holders {len(self.two_holders)}, "
+            f"overlaps {len(self.overlaps)}, records that disagree {len(self.disagreement)}; "
             f"take-overs {self.takeovers}, repeated ends {repeated}\n"
             f"late: {calm} where all was well, {late} near a fault\n"
             f"from SIGKILL to the run's next start: {after_kill}; twice the lease is {self.lease_us / 500:.0f} ms"
@@ -147,15 +144,36 @@ def examine(evidence: Evidence) -> Findings:
     by_run: dict[str, list[Line]] = {}
     for line in scheduled:
         by_run.setdefault(line.run, []).append(line)
-    _ticks(found, evidence, scheduled)
-    for lines in by_run.values():
-        _executions(found, evidence, lines)
+    skipped = _skipped(found, evidence)
+    _ticks(found, evidence, scheduled, skipped)
+    executions = [_executions(found, evidence, lines) for lines in by_run.values()]
+    _turns(found, evidence, executions)
     _records(found, evidence, scheduled)
     return found
 
 
-def _ticks(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None:
-    """Every promised tick has an end, every tick that ran exists, has one run, and was not early."""
+def _skipped(found: Findings, evidence: Evidence) -> Mapping[str, frozenset[int]]:
+    """Ticks that owe no run, by schedule."""
+    skipped: dict[str, frozenset[int]] = {}
+    for name, rule in evidence.turns.items():
+        skipped[name], wrong = turns.skipped(name, rule, evidence.runs, evidence.gaps)
+        found.missing += [text for text in wrong if text.startswith("missing")]
+        found.disagreement += [text for text in wrong if text.startswith("disagreement")]
+        found.skipped += len(skipped[name])
+    return skipped
+
+
+def _turns(found: Findings, evidence: Evidence, executions: Iterable[Sequence[Execution]]) -> None:
+    by_schedule: dict[str, list[Sequence[Execution]]] = {name: [] for name in evidence.turns}
+    for of_run in executions:
+        by_schedule.get(of_run[0].start.schedule, []).append(of_run)
+    for name in evidence.turns:
+        found.overlaps += turns.overlaps(by_schedule[name], evidence.stops, evidence.disturbances)
+        found.overlaps += turns.out_of_order(by_schedule[name])
+
+
+def _ticks(found: Findings, evidence: Evidence, lines: Iterable[Line], skipped: Mapping[str, frozenset[int]]) -> None:
+    """Every promised tick has an end or was skipped, every tick that ran exists, has one run, and was not early."""
     runs_of: dict[tuple[str, int], set[str]] = {}
     ended: set[tuple[str, int]] = set()
     first_start: dict[tuple[str, int], int] = {}
@@ -176,34 +194,28 @@ def _ticks(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None:
             found.extra.append(f"extra: {_shown(schedule, tick)} is no tick of its schedule")
     for key, at in first_start.items():
         near = any(d.touches(d.worker, key[1] - evidence.lease, at) for d in evidence.disturbances)
-        (found.lateness_us if near else found.calm_lateness_us).append(at - key[1])
+        if key[0] not in evidence.turns:  # those wait for their turn
+            (found.lateness_us if near else found.calm_lateness_us).append(at - key[1])
         if at < key[1]:
             found.early.append(f"early: {_shown(*key)} started {key[1] - at} us before its time")
     for schedule, promise in evidence.promises.items():
         for tick in promise.ticks():
             found.ticks += 1
-            if (schedule, tick) not in ended:
+            if (schedule, tick) not in ended and tick not in skipped.get(schedule, ()):
                 how = "started but never ended" if (schedule, tick) in runs_of else "never started"
                 found.missing.append(f"missing: {_shown(schedule, tick)} {how}")
 
 
-@dataclass
-class _Execution:
-    """One claim of a run, as the ledger shows it."""
-
-    start: Line
-    end: Line | None = None
-
-
-def _executions(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None:
-    """A token is executed once; a further execution has a cause and begins after the one before it ended."""
-    claims: dict[int, _Execution] = {}
+def _executions(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> list[Execution]:
+    """A token is executed once; a further execution has a cause and begins after the one before it ended.
+    Returns those of a run by their tokens."""
+    claims: dict[int, Execution] = {}
     for line in lines:
         name = f"{_shown(line.schedule, line.tick)} run {line.run} token {line.token}"
         if line.what == "start":
             if line.token in claims:
                 found.two_holders.append(f"two holders: {name} was started twice under one token")
-            claims[line.token] = _Execution(line)
+            claims[line.token] = Execution(line)
         elif line.token not in claims or claims[line.token].end is not None:
             found.two_holders.append(f"two holders: {name} ended without a start of its own")
         else:
@@ -212,9 +224,10 @@ def _executions(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> N
     found.takeovers += max(0, len(ordered) - 1)
     for before, after in pairwise(ordered):
         _take_over(found, evidence, before, after)
+    return ordered
 
 
-def _take_over(found: Findings, evidence: Evidence, before: _Execution, after: _Execution) -> None:
+def _take_over(found: Findings, evidence: Evidence, before: Execution, after: Execution) -> None:
     first, second = before.start, after.start
     name = f"{_shown(first.schedule, first.tick)} run {first.run}: {first.worker} (token {first.token})"
     until = max(first.at, second.at)
@@ -263,7 +276,7 @@ def _records(found: Findings, evidence: Evidence, lines: Iterable[Line]) -> None
     found.missing += [
         f"missing: {gap.schedule} passed {gap.count} ticks without a run: {gap.reason}"
         for gap in evidence.gaps
-        if gap.count
+        if gap.count and not (gap.reason is GapReason.OVERLAP and gap.schedule in evidence.turns)
     ]
 
 

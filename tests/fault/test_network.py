@@ -31,7 +31,7 @@ def weather(fleet: Fleet, port: int, more: Sequence[tuple[str, Fault]], *, round
 
 @pytest.mark.timeout(120)
 def test_a_short_storm_in_network_and_clocks_loses_and_doubles_nothing(postgres_url: str, tmp_path: Path):
-    fleet = Fleet(postgres_url, tmp_path, Load(fast=4, second=0, lease=2))
+    fleet = Fleet(postgres_url, tmp_path, Load(fast=4, second=0, skip=1, queue=1, lease=2))
     port = int(postgres_url.rsplit(":", 1)[1].split("/", maxsplit=1)[0])
     assert weather(fleet, port, [], rounds=1, seed=5).ticks >= 100
 
@@ -39,7 +39,7 @@ def test_a_short_storm_in_network_and_clocks_loses_and_doubles_nothing(postgres_
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_a_long_storm_in_network_and_clocks_loses_and_doubles_nothing(own_postgres: PostgresServer, tmp_path: Path):
-    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(fast=5, second=3, lease=3))
+    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(fast=5, second=3, skip=2, queue=2, lease=3))
     more = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(own_postgres)]
     assert weather(fleet, own_postgres.port, more, rounds=10, seed=6).ticks >= 10_000
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from oncron._model import RunRecord, RunState, tick_run_id
+from collections.abc import Mapping
+from typing import Any
+
+from oncron._model import Gap, GapReason, Overlap, RunRecord, RunState, tick_run_id
 from oncron.cli.ledger import Line
-from tests.fault.oracle import EVERYBODY, Disturbance, Evidence, Findings, Promise, examine
+from tests.fault.disturbance import EVERYBODY, Disturbance
+from tests.fault.oracle import Evidence, Findings, Promise, examine
+from tests.fault.turns import Turns
 
 S = 1_000_000
 PROMISE = {"s": Promise(every=S, after=0, until=2 * S)}
@@ -24,8 +29,8 @@ def done(tick: int, *, at: float = 0.01, worker: str = "a", attempt: int = 1, ru
     ]
 
 
-def judged(lines: list[Line], *disturbances: Disturbance, runs: tuple[RunRecord, ...] = ()) -> Findings:
-    return examine(Evidence(lines=lines, promises=PROMISE, disturbances=disturbances, runs=runs, lease=3 * S))
+def judged(lines: list[Line], *disturbances: Disturbance, **evidence: Any) -> Findings:
+    return examine(Evidence(lines=lines, promises=PROMISE, disturbances=disturbances, lease=3 * S, **evidence))
 
 
 def fault(kind: str, worker: str, began: float, ended: float) -> Disturbance:
@@ -78,3 +83,73 @@ def test_records_that_tell_another_story_disagree():
     run = RunRecord(id=tick_run_id("s", S), task="t", schedule="s", tick=S, state=RunState.RUNNING)
     found = judged([*done(1), *done(2)], runs=(run,))
     assert len(found.disagreement) == 2, "one is still running, the other is not on record"
+
+
+# --- schedules whose runs take turns ------------------------------------------------------------
+
+
+def takes_turns(overlap: Overlap, cursor: int = 2) -> Mapping[str, Turns]:
+    return {"s": Turns(overlap=overlap, every=S, after=0, cursor=cursor * S)}
+
+
+QUEUE = takes_turns(Overlap.QUEUE)
+
+
+def kinds(found: Findings) -> list[str]:
+    return [text.split(": ")[0] for text in found.all]
+
+
+def test_a_run_that_starts_before_the_one_before_it_has_ended_is_an_overlap():
+    one_by_one = [line(1, "start", 0.1), line(1, "end", 1.2), line(2, "start", 0.3), line(2, "end", 0.4)]
+    assert not judged(one_by_one, turns=QUEUE).all
+    beside = [line(1, "start", 0.1), line(1, "end", 1.4), line(2, "start", 0.3), line(2, "end", 0.4)]
+    assert kinds(judged(beside, turns=QUEUE)) == ["overlap"]
+    assert not judged(beside).all, "overlap=allow lets them"
+
+
+def test_nothing_that_was_done_to_a_worker_excuses_an_overlap():
+    beside = [
+        line(1, "start", 0.1),
+        line(1, "end", 1.4),
+        line(2, "start", 0.3, worker="b"),
+        line(2, "end", 0.4, worker="b"),
+    ]
+    assert judged(beside, fault("stop", "a", 0.5, 5), turns=QUEUE).overlaps
+    assert judged(beside, fault("kill server", EVERYBODY, 0.5, 5), turns=QUEUE).overlaps
+
+
+def test_a_killed_or_stopped_execution_has_the_place_until_then():
+    lines = [line(1, "start", 0.1), *done(2, at=0.5, worker="b"), *done(1, at=5, worker="b", attempt=2)]
+    assert judged(lines, turns=QUEUE).overlaps
+    assert not judged(lines, fault("kill", "a", 1.2, 1.3), turns=QUEUE).overlaps
+    assert judged(lines, fault("kill", "a", 2.6, 2.7), turns=QUEUE).overlaps, "it was killed too late"
+    assert not judged(lines, stops=[line(1, "end", 0.3)], turns=QUEUE).overlaps
+
+
+def test_a_holder_whose_run_was_taken_over_has_the_place_no_more():
+    stopped = fault("stop", "a", 1.2, 6)
+    lines = [line(1, "start", 0.1), *done(1, at=4, worker="b", attempt=2), line(2, "start", 4, worker="b")]
+    lines += [line(2, "end", 5, worker="b"), line(1, "end", 5.5)]
+    found = judged(lines, stopped, turns=QUEUE)
+    assert not found.all, str(found)
+    assert found.repeated_ends == {"stop": 1}
+
+
+def test_a_later_tick_before_an_earlier_one_is_out_of_turn():
+    lines = [*done(2), *done(1, at=2)]
+    assert kinds(judged(lines, turns=QUEUE)) == ["overlap"]
+
+
+def test_a_tick_that_is_skipped_is_on_record_once_and_never_if_it_ran():
+    gap = Gap(schedule="s", first=2 * S, last=2 * S, count=1, reason=GapReason.OVERLAP)
+    ran = RunRecord(id=tick_run_id("s", S), task="t", schedule="s", tick=S, state=RunState.SUCCEEDED)
+    skip = takes_turns(Overlap.SKIP)
+    found = judged(done(1), runs=(ran,), gaps=(gap,), turns=skip)
+    assert not found.all, str(found)
+    assert found.skipped == 1
+    assert "nothing says why" in judged(done(1), runs=(ran,), turns=skip).missing[0]
+    twice = Gap(schedule="s", first=2 * S, last=2 * S, count=2, reason=GapReason.OVERLAP)
+    assert judged(done(1), runs=(ran,), gaps=(twice,), turns=skip).disagreement
+    both = Gap(schedule="s", first=S, last=2 * S, count=1, reason=GapReason.OVERLAP)
+    assert judged(done(1), runs=(ran,), gaps=(both,), turns=skip).disagreement
+    assert judged(done(1), runs=(ran,), gaps=(gap,), turns=QUEUE).missing, "queue skips nothing"

@@ -33,7 +33,7 @@ def test_a_fleet_behind_pgbouncer_loses_and_doubles_nothing(
         with fleet.disturbing("pooler restarted", echo=2):
             pgbouncer.restart()
 
-    fleet = pooled(Fleet(postgres_url, tmp_path, Load(lease=2)), pgbouncer, listens=listens)
+    fleet = pooled(Fleet(postgres_url, tmp_path, Load(lease=2, skip=1, queue=1)), pgbouncer, listens=listens)
     kinds = [
         ("kill of a holder", faults.kill_holder),
         ("stop past the lease", faults.stop_past_lease),

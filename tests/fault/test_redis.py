@@ -76,7 +76,7 @@ def to_server(server: RedisServer) -> list[tuple[str, Fault]]:
 
 def test_a_short_storm_loses_and_doubles_nothing(durable_redis: RedisServer, tmp_path: Path):
     """A crash of the server loses nothing: the append-only file is on disk before the answer."""
-    fleet = Fleet(durable_redis.url(), tmp_path, Load(lease=2))
+    fleet = Fleet(durable_redis.url(), tmp_path, Load(lease=2, skip=1, queue=1))
     kinds = [("kill of a holder", faults.kill_holder), *to_server(durable_redis)]
     weather(fleet, kinds, rounds=1, seed=5, least=40)
 
@@ -84,7 +84,7 @@ def test_a_short_storm_loses_and_doubles_nothing(durable_redis: RedisServer, tmp
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_long_storm_loses_and_doubles_nothing(durable_redis: RedisServer, tmp_path: Path):
-    fleet = Fleet(durable_redis.url(), tmp_path, Load(fast=5, second=3, lease=3))
+    fleet = Fleet(durable_redis.url(), tmp_path, Load(fast=5, second=3, skip=2, queue=2, lease=3))
     kinds = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(durable_redis)]
     weather(fleet, kinds, rounds=20, seed=6, least=1000)
 

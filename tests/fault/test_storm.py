@@ -54,14 +54,14 @@ def weather(
 
 @pytest.mark.timeout(120)
 def test_a_short_storm_on_sqlite_loses_and_doubles_nothing(tmp_path: Path):
-    fleet = Fleet(f"sqlite:///{tmp_path}/oncron.db", tmp_path, Load(lease=2))
+    fleet = Fleet(f"sqlite:///{tmp_path}/oncron.db", tmp_path, Load(lease=2, skip=1, queue=1))
     kinds = [*TO_REPLICAS, ("lock held", faults.hold_lock(tmp_path / "oncron.db"))]
     weather(fleet, kinds, rounds=2, seed=1, least=100)
 
 
 @pytest.mark.timeout(120)
 def test_a_short_storm_on_postgresql_loses_and_doubles_nothing(own_postgres: PostgresServer, tmp_path: Path):
-    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(lease=2))
+    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(lease=2, skip=1, queue=1))
     weather(fleet, [*TO_REPLICAS, *to_server(own_postgres)], rounds=2, seed=2, least=100)
 
 
@@ -69,7 +69,7 @@ def test_a_short_storm_on_postgresql_loses_and_doubles_nothing(own_postgres: Pos
 @pytest.mark.timeout(2400)
 def test_a_long_storm_on_sqlite_loses_and_doubles_nothing(small_disk: SmallDisk, tmp_path: Path):
     file = small_disk.place / "oncron.db"
-    fleet = Fleet(f"sqlite:///{file}", tmp_path, Load(fast=5, second=3, lease=3))
+    fleet = Fleet(f"sqlite:///{file}", tmp_path, Load(fast=5, second=3, skip=2, queue=2, lease=3))
     kinds = [
         *TO_REPLICAS,
         ("deploy", faults.deploy),
@@ -82,6 +82,6 @@ def test_a_long_storm_on_sqlite_loses_and_doubles_nothing(small_disk: SmallDisk,
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_a_long_storm_on_postgresql_loses_and_doubles_nothing(own_postgres: PostgresServer, tmp_path: Path):
-    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(fast=5, second=3, lease=3))
+    fleet = Fleet(own_postgres.create_database(), tmp_path, Load(fast=5, second=3, skip=2, queue=2, lease=3))
     kinds = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(own_postgres)]
     weather(fleet, kinds, rounds=20, seed=4, least=10_000, calm=60)
