@@ -183,8 +183,8 @@ def _days(day: Any, weekday: Any, texts: Mapping[str, str]) -> tuple[str, str, l
     plain = [each for each in day.expressions if type(each).__name__ not in special]
     nths = [each for each in day.expressions if type(each).__name__ == "WeekdayPositionExpression"]
     last = len(plain) + len(nths) < len(day.expressions)
-    if not nths and not last:
-        numbers = frozenset(_values("day", plain))
+    numbers = frozenset(_values("day", plain))
+    if (not nths and not last) or numbers == fields.ALL_DAYS:
         found = fields.both(numbers, chosen, "*" if numbers == fields.ALL_DAYS else texts["day"])
     else:
         found = _special_days(plain, nths, chosen, texts, last=last)
@@ -211,8 +211,6 @@ def _special_days(
         )
     words = [fields.last_weekday(w) if nth == 5 else fields.nth_weekdays([w], [nth + 1])[0] for w, nth in kept]
     numbers = frozenset(_values("day", plain))
-    if numbers == fields.ALL_DAYS:
-        return "*", "*"
     days = [fields.listed(numbers, 1, 31)] if numbers else []
     days += ["L"] if last else []
     return ",".join(days) or "*", ",".join(words) or "*"

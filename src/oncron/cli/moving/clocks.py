@@ -20,6 +20,7 @@ YEAR = 366 * 86_400 * SECOND
 _HOUR = 3600 * SECOND
 _LOOKED_AT = ((30 * _HOUR, 54 * _HOUR), (4 * _HOUR, 4 * _HOUR), (90 * 60 * SECOND, 90 * 60 * SECOND))
 """Before and after a jump: less where there are many ticks."""
+_HOURS_AFTER = 30 * _HOUR
 _MANY = 500
 _SHOWN = 3
 
@@ -30,12 +31,14 @@ def differences(trigger: Trigger, theirs: Ticks, whose: str, now: int) -> list[s
         return []
     said: list[str] = []
     spans: list[tuple[int, int]] = []
-    for at, before, after in _jumps(trigger.zone, now):
-        start, end = _span(trigger, at * SECOND)
-        ours, others = trigger.ticks_us(start, end), [tick for tick in theirs(start, end) if start < tick <= end]
+    told: set[int] = set()
+    for jump in _jumps(trigger.zone, now):
+        start, end = _span(trigger, jump[0] * SECOND)
+        ours, others = set(trigger.ticks_us(start, end)), {tick for tick in theirs(start, end) if start < tick <= end}
         spans.append((start, end))
-        if list(ours) != list(others):
-            said.append(_told(trigger.zone, (at, before, after), set(ours), set(others), whose))
+        if differing := (ours ^ others) - told:
+            said.append(_told(trigger.zone, jump, (ours - others) & differing, (others - ours) & differing, whose))
+            told |= differing
     if said and (options := _options_that_agree(trigger, theirs, spans)):
         said[-1] += f"; {options} keeps what {whose} did"
     return said
@@ -47,18 +50,23 @@ def _jumps(zone: Zone, now: int) -> list[tuple[int, int, int]]:
 
 
 def _span(trigger: LocalTrigger, jump: int) -> tuple[int, int]:
-    for before, after in _LOOKED_AT[:-1]:
-        if trigger.count_between_us(jump - before, jump + after, _MANY)[1] is False:
-            return jump - before, jump + after
-    before, after = _LOOKED_AT[-1]
-    return jump - before, jump + after
+    """What is compared: hours around the jump, and of a rare schedule the last tick before it and the first one after
+    it, as some look for the next one across the jump in a way of their own."""
+    before, after = next(
+        (span for span in _LOOKED_AT if not trigger.count_between_us(jump - span[0], jump + span[1], _MANY)[1]),
+        _LOOKED_AT[-1],
+    )
+    start, end = jump - before, jump + after
+    last = trigger.latest_in_us(jump - YEAR, start, 1)
+    first = trigger.next_after_us(jump)
+    return (last[0] - 1 if last else start), max(end, end if first is None else min(first, jump + YEAR) + _HOURS_AFTER)
 
 
-def _told(zone: Zone, jump: tuple[int, int, int], ours: set[int], theirs: set[int], whose: str) -> str:
+def _told(zone: Zone, jump: tuple[int, int, int], more: set[int], less: set[int], whose: str) -> str:
     at, before, after = jump
     day = _day(at * SECOND + before * SECOND)
     clock = f"{_wall(at + before)} -> {_wall(at + after)}"
-    new, gone = _times(zone, ours - theirs, day), _times(zone, theirs - ours, day)
+    new, gone = _times(zone, more, day), _times(zone, less, day)
     if new and gone:
         what = f"oncron ticks at {new}, {whose} at {gone}"
     elif new:

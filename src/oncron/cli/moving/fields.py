@@ -89,10 +89,10 @@ def both(days: frozenset[int], chosen: frozenset[int], text: str) -> tuple[str, 
         return f"*/{step}", weekdays(chosen)
     if 1 in days:
         # A field that begins with a star makes cron want both; `*/31` is the 1st alone.
-        return f"*/31,{listed(days - {1}, 1, 31)}", weekdays(chosen)
+        others = f",{listed(days - {1}, 1, 31)}" if len(days) > 1 else ""
+        return f"*/31{others}", weekdays(chosen)
     if 0 in chosen:
-        others = chosen - {0}
-        return text, "*/7" + (f",{weekdays(others)}" if others else "")
+        return text, "*/7" + (f",{weekdays(chosen - {0})}" if len(chosen) > 1 else "")
     raise NoEquivalent(
         f"it wants day {text} of the month and {weekday_words(chosen)} at once, where cron takes either; schedule the "
         "days and raise Skip in the task on other weekdays"
