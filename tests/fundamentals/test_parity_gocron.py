@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from oncron import Event, Oncron, RunContext, daily, every
+from oncron import Event, Oncron, RunContext, daily, every, once
 from oncron.triggers import parse
 
 Replica = Callable[[], Oncron]
@@ -211,3 +211,23 @@ async def test_g41_a_run_outlives_its_schedule_and_is_cancelled_when_its_replica
         await app.enqueue("job")
         last = await asyncio.wait_for(contexts.get(), 15)
     assert (cancelled.is_set(), last.stopping, ctx.tick is not None) == (True, True, True)
+
+
+async def test_g26_once_runs_once_in_the_fleet_and_not_again_after_a_restart(replica: Replica) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=0.4)
+    ran: asyncio.Queue[datetime | None] = asyncio.Queue()
+    replicas = [replica() for _ in range(3)]
+    for one in replicas:
+
+        @one.schedule(once(at), name="launch")
+        async def launch(ctx: RunContext) -> None:
+            ran.put_nowait(ctx.tick)
+
+    for one in replicas:
+        await one.start()
+    assert await asyncio.wait_for(ran.get(), 15) == at
+    for one in replicas:
+        await one.stop()
+    async with replicas[0]:
+        assert (await replicas[0].get_schedule("launch")).next_at is None
+    assert (len(await replicas[0].runs(schedule="launch")), ran.empty()) == (1, True)
