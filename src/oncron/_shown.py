@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 import msgspec
 
 from oncron._cipher import as_shown
 from oncron._clock import SECOND, from_us
+from oncron._model import ScheduleRecord, Status
 from oncron.triggers.zones import load_zone
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -57,6 +60,13 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def done(row: ScheduleRecord) -> str | None:
+    """Why an active schedule will not tick again, if it stands so."""
+    if row.status is not Status.ACTIVE or row.next_at is not None:
+        return None
+    return "limit reached" if row.definition.is_used_up(row.created_count) else "no further tick"
+
+
 # --- JSON -----------------------------------------------------------------------------------
 
 _INSTANTS = {"tick", "cursor", "first", "last", "now"}
@@ -70,8 +80,10 @@ def plain(record: msgspec.Struct) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in record.__struct_fields__:
         value = getattr(record, name)
-        if isinstance(value, msgspec.Struct):
+        if name == "definition":
             found |= plain(value)
+        elif isinstance(value, msgspec.Struct):
+            found[name] = plain(value)
         else:
             found[name] = _value(name, value)
     return found
@@ -81,15 +93,50 @@ def _value(name: str, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
-        if name in _INSTANTS or name.endswith(("_at", "_until")):
+        if _is_instant(name):
             return _iso(value)
-        if name in _DURATIONS or name.endswith(("_for", "_within", "_delay")):
+        if _is_duration(name):
             return value // SECOND if value % SECOND == 0 else value / SECOND
     if name in _JSON_TEXTS and isinstance(value, str):
         return msgspec.json.decode(as_shown(value))
     if isinstance(value, tuple):
-        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        items: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType]
+        return [plain(item) if isinstance(item, msgspec.Struct) else item for item in items]
     return str(value) if isinstance(value, str) else value
+
+
+def json_kind(name: str, kind: Any) -> dict[str, Any]:
+    """What `plain` makes of a field with that name and type, as JSON Schema."""
+    if name in _JSON_TEXTS:
+        return {}
+    kinds = [part for part in (get_args(kind) if isinstance(kind, UnionType) else (kind,)) if part is not NoneType]
+    found = _json_kind(name, kinds[0])
+    return {**found, "type": [found["type"], "null"]} if "type" in found and NoneType in get_args(kind) else found
+
+
+def _json_kind(name: str, kind: Any) -> dict[str, Any]:
+    if kind is bool:
+        return {"type": "boolean"}
+    if kind is int:
+        if _is_instant(name):
+            return {"type": "string", "format": "date-time"}
+        return {"type": "number"} if _is_duration(name) else {"type": "integer"}
+    origin = get_origin(kind) or kind
+    if origin in (tuple, list):
+        return {"type": "array"}
+    if origin is dict or issubclass(origin, msgspec.Struct):
+        return {"type": "object"}
+    if issubclass(origin, StrEnum):
+        return {"type": "string", "enum": [word.value for word in origin]}
+    return {"type": "string"}
+
+
+def _is_instant(name: str) -> bool:
+    return name in _INSTANTS or name.endswith(("_at", "_until"))
+
+
+def _is_duration(name: str) -> bool:
+    return name in _DURATIONS or name.endswith(("_for", "_within", "_delay"))
 
 
 def iso(instant: int | None) -> str | None:

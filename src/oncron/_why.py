@@ -63,7 +63,7 @@ def explain(row: ScheduleRecord, instant: int, run: RunRecord | None, gaps: Sequ
         return _answer(row, instant, "run", f"{at}: {_of_run(run)}", reason=run.reason, run=run.id)
     trigger = _readable(row)
     if gaps and not _is_surely_no_tick(row, trigger, instant, gaps[0]):
-        return _answer(row, instant, "gap", f"{at}: {_of_gap(gaps[0])}", reason=gaps[0].reason.value)
+        return _answer(row, instant, "gap", f"{at}: {of_gap(gaps[0])}", reason=gaps[0].reason.value)
     if trigger is not None and next_tick(row.definition, trigger, instant - 1) != instant:
         return _answer(
             row, instant, "not_a_tick", f"{_shown(instant)} is no tick of {row.name!r}: {_near(row, trigger, instant)}"
@@ -131,7 +131,8 @@ _REASONS = {
 }
 
 
-def _of_gap(gap: Gap) -> str:
+def of_gap(gap: Gap) -> str:
+    """Why its ticks did not run, in words."""
     detail = f" ({gap.detail})" if gap.detail else ""
     number = f"at least {gap.count}" if gap.at_least else f"{gap.count}"
     others = f"; one of {number} ticks from {_shown(gap.first)} to {_shown(gap.last)}"

@@ -30,7 +30,7 @@ def test_every_command_has_help(oncron, name):
     told = oncron(name, "--help")
     assert told.code == 0
     assert told.out.startswith(f"Usage: oncron {name}")
-    assert name in ("run", "demo", "queue", "dead", "exec", "crontab", "lock", "import") or "--json" in told.out
+    assert name in ("run", "demo", "queue", "dead", "exec", "crontab", "lock", "import", "web") or "--json" in told.out
 
 
 def test_without_a_command_it_shows_help_and_exits_2(oncron):

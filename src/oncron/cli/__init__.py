@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "next": ("look", "List the next instants, in UTC and in each schedule's zone."),
         "runs": ("look", "List runs, newest first."),
         "show": ("look", "Everything on record about a run or a schedule."),
+        "web": ("web", "Serve the dashboard, and a JSON API, from this machine."),
         "queues": ("queues", "List queues: what waits, since when, what is paused."),
         "batches": ("groups", "List batches: how far their runs are."),
         "locks": ("groups", "List locks that are held: by whom, since when."),

@@ -12,6 +12,7 @@ from oncron import Run, Schedule
 from oncron._cipher import is_encrypted
 from oncron._model import Definition, Gap, RunFilter, RunRecord, RunState, ScheduleRecord, Status
 from oncron._plan import next_tick
+from oncron._shown import done
 from oncron._walk import walked
 from oncron.cli import render
 from oncron.cli.target import Target, not_found, takes_target
@@ -71,15 +72,8 @@ def _schedule_row(schedule: Schedule, last: RunRecord | None, now: int) -> list[
     return [row.name, schedule.describe(), next_at, _last(last, now), _status(row)]
 
 
-def _done(row: ScheduleRecord) -> str | None:
-    """Why it will not tick again, if it stands so."""
-    if row.status is not Status.ACTIVE or row.next_at is not None:
-        return None
-    return "limit reached" if row.definition.is_used_up(row.created_count) else "no further tick"
-
-
 def _status(row: ScheduleRecord) -> render.Cell:
-    why = _done(row)
+    why = done(row)
     return render.styled(row.status.value) if why is None else f"done ({why})"
 
 
@@ -100,7 +94,7 @@ def _tell_undeclared(target: Target, stored: Iterable[str]) -> None:
 def schedule_json(schedule: Schedule, last: RunRecord | None) -> dict[str, Any]:
     return render.plain(schedule.record) | {
         "words": schedule.describe(),
-        "done": _done(schedule.record),
+        "done": done(schedule.record),
         "last_run": None if last is None else render.plain(last),
     }
 
@@ -198,7 +192,9 @@ def ticks(definition: Definition, after: int, count: int, created: int) -> list[
 def runs_command(target: Target, as_json: bool, **filters: Any) -> None:
     """List runs, newest first."""
     runs = target.app.sync(target.app.runs(**filters))
-    unknown = None if runs else target.app.sync(_unknown(target, filters["schedule"], filters["task"], filters["batch"]))
+    unknown = (
+        None if runs else target.app.sync(_unknown(target, filters["schedule"], filters["task"], filters["batch"]))
+    )
     waits = target.app.sync(why_unclaimable(target, [run.record for run in runs]))
     if as_json:
         told = zip(runs, waits, strict=True)
@@ -340,7 +336,7 @@ def _show_schedule(schedule: Schedule, runs: list[RunRecord], gaps: list[Gap], n
     if as_json:
         render.as_json(
             render.plain(row)
-            | {"words": schedule.describe(), "done": _done(row), "next": [render.iso(tick) for tick, _ in coming]}
+            | {"words": schedule.describe(), "done": done(row), "next": [render.iso(tick) for tick, _ in coming]}
             | {"runs": [render.plain(run) for run in runs], "gaps": [render.plain(gap) for gap in gaps]}
         )
         return
