@@ -50,6 +50,25 @@ def test_what_code_does_not_own_is_not_mentioned():
 
 
 @pytest.mark.parametrize(
+    ("theirs", "what"),
+    [
+        (("t", "u"), "elsewhere"),
+        (("t", "ours"), "dormant"),  # an older release of this code
+        (("u",), "dormant"),
+        ((), "dormant"),  # too many to tell
+    ],
+)
+def test_what_another_app_of_the_namespace_declares_is_not_called_gone(theirs, what):
+    peer = WorkerRecord(id="w", host="b", pid=7, lease_until=NOW + SECOND, tasks=theirs)
+    rows = [row(definition("theirs", "0 3 * * *"))]
+    found = compare({}, rows, [peer], NOW, tasks={"ours"})
+    assert [item.what for item in found] == [what]
+    assert compare({}, rows, [replace(peer, lease_until=NOW - HOUR)], NOW, tasks={"ours"})[0].what == "dormant"
+    after = loads(found, rows, NOW)[1]
+    assert after.at((NOW + 15 * HOUR) // MINUTE) == (1 if what == "elsewhere" else 0)
+
+
+@pytest.mark.parametrize(
     ("stored", "declared", "what"),
     [(None, None, "refused"), (3, 3, "refused"), (3, 4, "revived"), (None, 1, "revived")],
 )

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from oncron.cli.run import read_queues
+from oncron import Oncron, every
+from oncron.cli.run import _outlook, read_queues
+from oncron.cli.target import Target
 
 JOBS = """
 from oncron import Oncron, RunContext, every
@@ -70,6 +72,18 @@ def test_it_says_who_it_is_and_runs_until_sigterm(start):
     until(replica, "stdout", "ran mailed")
     replica.send_signal(signal.SIGTERM)
     assert replica.wait(20) == 0
+
+
+def test_the_next_tick_that_it_names_is_one_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = Oncron("sqlite:///shared.db")
+    app.add_schedule("mine", every(hours=1), "mine")
+    with app:
+        app.sync(app.put_schedule("theirs", every(seconds=1), "elsewhere"))
+    known, tick = app.sync(_outlook(Target(app, "app", in_code=True)))
+    assert known == "2 schedules"
+    assert tick.startswith("mine at ")
+    app._life.at_exit()
 
 
 def test_it_logs_json_on_request(start):

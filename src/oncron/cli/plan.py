@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ from oncron.cli.target import Target, load
 from oncron.errors import InvalidTrigger, SchemaOutdated
 from oncron.triggers import parse
 
-What = Literal["added", "changed", "revived", "waits", "refused", "dormant", "unchanged"]
+What = Literal["added", "changed", "revived", "waits", "refused", "dormant", "unchanged", "elsewhere"]
+_QUIET = ("unchanged", "elsewhere")
 
 _SIGNS: Mapping[What, tuple[str, str]] = {
     "added": ("+", "green"),
@@ -66,23 +67,35 @@ class Planned:
 
 
 def compare(
-    declared: Mapping[str, Definition], rows: Sequence[ScheduleRecord], workers: Sequence[WorkerRecord], now: int
+    declared: Mapping[str, Definition],
+    rows: Sequence[ScheduleRecord],
+    workers: Sequence[WorkerRecord],
+    now: int,
+    *,
+    tasks: Collection[str] = (),
 ) -> list[Planned]:
-    """Schedule by schedule, by name, as the first replica with this code would do it."""
-    newest = max((w.release for w in workers if w.release is not None and w.is_counted_on(now)), default=None)
+    """Schedule by schedule, by name, as the first replica with this code would do it. `tasks` are those it has."""
+    live = [worker for worker in workers if worker.is_counted_on(now)]
+    newest = max((worker.release for worker in live if worker.release is not None), default=None)
     stored = {row.name: row for row in rows}
     found = [_declared(definition, stored.get(name), newest) for name, definition in declared.items()]
     found += [
-        Planned(
-            row.name,
-            "dormant",
-            "no longer declared here: it sleeps an hour after the last replica that declares it has gone",
-            before=row.definition,
-        )
+        _undeclared(row.definition, live, tasks)
         for row in rows
         if row.name not in declared and row.definition.origin == "code" and row.status is Status.ACTIVE
     ]
     return sorted(found, key=lambda planned: planned.name)
+
+
+def _undeclared(definition: Definition, live: Sequence[WorkerRecord], tasks: Collection[str]) -> Planned:
+    """One that this code does not declare: it used to, or another app that shares the namespace does. That is known if
+    a live replica has its task and none of those that are here: an older release of this code would share some."""
+    for worker in live:
+        if definition.task in worker.tasks and tasks and set(worker.tasks).isdisjoint(tasks):
+            note = f"declared by another app, whose tasks {worker.host}:{worker.pid} has"
+            return Planned(definition.name, "elsewhere", note, before=definition, after=definition)
+    note = "no longer declared here: it sleeps an hour after the last replica that declares it has gone"
+    return Planned(definition.name, "dormant", note, before=definition)
 
 
 def _declared(definition: Definition, row: ScheduleRecord | None, newest: int | None) -> Planned:
@@ -142,7 +155,8 @@ def plan_command(target: str, as_json: bool) -> None:
         rows, workers, now, note = found.app.sync(_look(found))
     finally:
         found.close()
-    planned = compare({name: item.definition for name, item in found.declared.items()}, rows, workers, now)
+    declared = {name: item.definition for name, item in found.declared.items()}
+    planned = compare(declared, rows, workers, now, tasks=found.tasks.keys())
     before, after = loads(planned, rows, now)
     peaks = sorted({*after.busiest(_PEAKS), *before.busiest(_PEAKS)}, key=lambda minute: (-after.at(minute), minute))
     if as_json:
@@ -179,13 +193,14 @@ def _print(target: Target, planned: list[Planned], now: int, note: str) -> None:
         (len(_of(planned, "waits", "refused")), "refused"),
         (len(_of(planned, "dormant")), "gone from the code"),
         (len(_of(planned, "unchanged")), "as they are"),
+        (len(_of(planned, "elsewhere")), "of another app"),
     ]
     said = ", ".join(f"{count} {what}" for count, what in counts if count) or "no schedules"
     render.lines([f"{target.name} on {target.store_url}: {said}"], style="bold")
     if note:
         render.lines([f"! {note}"], style="yellow")
     for item in planned:
-        if item.what != "unchanged":
+        if item.what not in _QUIET:
             _print_one(item, now)
 
 
@@ -222,8 +237,9 @@ def _plain(target: Target, planned: list[Planned], now: int, note: str) -> dict[
         "store": target.store_url,
         "now": render.iso(now),
         "note": note or None,
-        "schedules": [_plain_one(item, now) for item in planned if item.what != "unchanged"],
+        "schedules": [_plain_one(item, now) for item in planned if item.what not in _QUIET],
         "unchanged": len(_of(planned, "unchanged")),
+        "elsewhere": [item.name for item in _of(planned, "elsewhere")],
     }
 
 

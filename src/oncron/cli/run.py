@@ -9,6 +9,7 @@ import click
 
 from oncron import Event, Oncron, _defaults as limits
 from oncron._clock import boot_us, sleep_us
+from oncron._model import ScheduleRecord
 from oncron._options import queue_name
 from oncron.cli import logs, render
 from oncron.cli.target import Target, load
@@ -17,6 +18,7 @@ from oncron.errors import OncronError, StoreUnavailable
 log = logging.getLogger("oncron")
 
 _LOOK_EVERY = 250_000
+_AHEAD = 100
 
 
 @click.command("run")
@@ -116,12 +118,22 @@ def greet(target: Target, event: Event) -> None:
 
 async def _outlook(target: Target) -> tuple[str, str]:
     stats = await target.app.stats()
-    ahead = await target.ask(lambda store: store.due(2**62, limit=1))
+    row = await _next_of_ours(target)
     active = stats.schedules.get("active", 0)
     idle = sum(stats.schedules.values()) - active - stats.schedules.get("removed", 0)
     known = render.count(active, "schedule") + (f" ({idle} more paused or dormant)" if idle else "")
-    if not ahead:
+    if row is None or row.next_at is None:
         return known, "none"
-    now, tick = target.now_us(), ahead[0].next_at
+    now, tick = target.now_us(), row.next_at
     stands = render.away(tick, now) if tick > now else f"due since {render.span(now - tick)}"
-    return known, f"{ahead[0].name} at {render.utc(tick)}, {stands}"
+    return known, f"{row.name} at {render.utc(tick)}, {stands}"
+
+
+async def _next_of_ours(target: Target) -> ScheduleRecord | None:
+    """The schedule that ticks next among those that this code declares or has the task of: a namespace may be
+    shared. Of schedules that code does not declare, the next few are looked at."""
+    ahead = await target.ask(lambda store: store.due(2**62, limit=_AHEAD))
+    names = {*target.declared, *(due.name for due in ahead)}
+    rows = await target.ask(lambda store: store.schedules(sorted(names)))
+    ours = [row for row in rows if row.name in target.declared or row.definition.task in target.tasks]
+    return min((row for row in ours if row.next_at is not None), key=lambda row: row.next_at or 0, default=None)
