@@ -81,6 +81,14 @@ def test_all_broken_lines_are_told_with_numbers_and_none_runs(oncron: Call, tabl
     assert not Path("jobs.db").exists()
 
 
+def test_a_broken_line_does_not_hide_that_others_have_no_zone(oncron: Call, table: Path) -> None:
+    table.write_text("61 * * * * x\n@daily fine\n")
+    result = oncron("crontab", "crontab", "--check", "--store", "sqlite:///jobs.db")
+    assert result.code == 2
+    assert "crontab:1: minute" in result.err
+    assert "1 broken line in crontab: nothing runs; and no zone is known for line 2 of crontab: give" in result.err
+
+
 def test_a_user_column_that_is_not_followed_is_told(oncron: Call, table: Path) -> None:
     table.write_text(f"@daily nobody true\n@daily {getpass.getuser()} true\n")
     result = oncron("crontab", "crontab", "--system", "--timezone", "UTC", "--check")

@@ -59,17 +59,13 @@ def crontab_command(
     read_options(common)
     foreground = Foreground(Path(file).name, **where)
     broken = [*found.broken, *_add(foreground, found, common)]
-    if broken:
-        for remark in sorted(broken, key=lambda remark: remark.number):
-            _say(file, remark)
-        raise click.UsageError(f"{render.count(len(broken), 'broken line')} in {file}: nothing runs")
+    for remark in sorted(broken, key=lambda remark: remark.number):
+        _say(file, remark)
+    faults = [f"{render.count(len(broken), 'broken line')} in {file}: nothing runs"] if broken else []
     if found.zoneless:
-        raise click.UsageError(
-            f"no zone is known for {'line' if len(found.zoneless) == 1 else 'lines'} "
-            f"{', '.join(map(str, found.zoneless[:5]))}{', ...' if len(found.zoneless) > 5 else ''} of {file}: give "
-            "--timezone ZONE, or CRON_TZ=ZONE above them. cron used the host's zone; oncron never does, as hosts may "
-            "differ"
-        )
+        faults.append(_without_zone(file, found.zoneless))
+    if faults:
+        raise click.UsageError("; and ".join(faults))
     if not found.entries:
         raise click.UsageError(f"{file} runs nothing: it has no line with a schedule and a command")
     for remark in _users(found):
@@ -85,6 +81,14 @@ def crontab_command(
     if not check:
         foreground.run(log_format)
     return 0
+
+
+def _without_zone(file: str, lines: list[int]) -> str:
+    return (
+        f"no zone is known for {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines[:5]))}"
+        f"{', ...' if len(lines) > 5 else ''} of {file}: give --timezone ZONE, or CRON_TZ=ZONE above them. cron used "
+        "the host's zone; oncron never does, as hosts may differ"
+    )
 
 
 def text_of(file: str) -> str:
