@@ -31,10 +31,11 @@ def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def checked(process: subprocess.Popen[str], kept: Path) -> dict[str, object]:
+def checked(process: subprocess.Popen[str], kept: Path, *, warns: str = "") -> dict[str, object]:
     """Its summary, which has to be what the ledger says."""
     out, err = process.communicate(timeout=110)
     assert process.returncode == 0, err
+    assert not warns or [line.split(":")[:2] for line in err.splitlines() if warns in line] == [["Note", f" {warns}"]]
     summary = json.loads(out.splitlines()[-1])
     assert list(summary) == KEYS
     assert summary["duplicates"] == summary["missed"] == 0
@@ -69,6 +70,7 @@ def test_in_a_given_redis_nothing_is_left_and_nothing_is_touched(tmp_path, redis
     checked(
         demo(tmp_path, "--seconds", "4", "--replicas", "2", "--json", "--ledger", "k", "--store", redis_server.url()),
         tmp_path / "k",
+        warns="store.not_durable",
     )
     assert set(redis_server.command("KEYS", "*")) == before
 

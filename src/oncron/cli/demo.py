@@ -16,7 +16,7 @@ import click
 
 from oncron import Oncron
 from oncron._clock import SECOND, boot_us, sleep_us
-from oncron.cli import render
+from oncron.cli import logs, render
 from oncron.cli.demo_picture import Picture, picture
 from oncron.cli.demo_replicas import BEATS, DemoFailed, Place, Replica, Replicas, Tail
 from oncron.cli.demo_store import place
@@ -52,7 +52,7 @@ def demo_command(store: str | None, replicas: int, seconds: float, kept: Path | 
     store the demo uses a namespace of its own, which it removes. Exits 1 on a duplicate or a missed tick.
     """
     out = sys.stderr if as_json else sys.stdout
-    with place(store) as where:
+    with place(store) as where, logs.notes("oncron.stores"):
         verdict, story = asyncio.run(_until_terminated(where, replicas, round(seconds * SECOND), out))
         if kept is not None:
             shutil.copyfile(where.ledger, kept)
@@ -112,10 +112,13 @@ class _Demo:
     # --- the acts -------------------------------------------------------------------------
 
     async def _all_there(self, replicas: Replicas, shown: Picture) -> None:
-        """Until every replica is in the store. The schedules are paused until then."""
+        """Until every replica and every schedule is in the store. They are paused until then."""
         shown.say(f"{self._number} replicas start, each with the same {len(BEATS)} schedules ...")
         until = boot_us() + _START_WITHIN
-        while len((await self._app.stats()).workers) < self._number:
+        while True:
+            stats = await self._app.stats()
+            if len(stats.workers) >= self._number and sum(stats.schedules.values()) >= len(BEATS):
+                return
             replicas.check()
             if boot_us() > until:
                 raise DemoFailed(f"the replicas did not start within {_START_WITHIN / SECOND:g} s")

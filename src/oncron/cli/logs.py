@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -26,6 +28,31 @@ def start(form: LogFormat | None) -> None:
     handler.setFormatter(_Json() if form == "json" else _Text())
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
+
+
+class _Notes(logging.Handler):
+    """Each text once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text not in self._told:
+            self._told.add(text)
+            print(f"Note: {text}", file=sys.stderr)
+
+
+@contextmanager
+def notes(logger: str) -> Generator[None]:
+    """What it warns of is told as notes on stderr meanwhile."""
+    handler = _Notes()
+    logging.getLogger(logger).addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger(logger).removeHandler(handler)
 
 
 def _at(record: logging.LogRecord) -> str:
