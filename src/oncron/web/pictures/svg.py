@@ -31,6 +31,11 @@ def tooltip(said: str) -> str:
     return f"<title>{escape(said if len(said) <= _SHOWN else said[: _SHOWN - 1] + '…')}</title>"
 
 
+def linked(href: str, drawn: str) -> str:
+    """A mark that leads somewhere. The keyboard leaves it out: it goes by the table beside the picture."""
+    return element("a", drawn, href=href, tabindex="-1") if href else drawn
+
+
 def picture(kind: str, width: float, height: float, *, title: str, desc: str, inside: Iterable[str], ident: str) -> str:
     """The whole: an image with a name and its facts in words, as wide as there is room."""
     name, facts = f"{ident}-title", f"{ident}-desc"

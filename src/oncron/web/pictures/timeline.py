@@ -1,15 +1,237 @@
-"""What became of a schedule's ticks, along a line of time."""
+"""What became of a schedule's ticks, along a line of time: a lane for each outcome, so that place tells it as well."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from oncron.web.pictures.facts import Mark
-from oncron.web.pictures.svg import picture
+from oncron._shown import span
+from oncron.web.pictures.clocks import DAY, Clocks, shift
+from oncron.web.pictures.facts import Mark, Outcome
+from oncron.web.pictures.glyphs import BADNESS, WORDS, glyph
+from oncron.web.pictures.svg import element, linked, number, picture, text, tooltip
+from oncron.web.pictures.tally import SAID, Tally, grouped
+
+_WIDTH, _LEFT, _RIGHT, _TOP, _FOOT = 1080, 168, 16, 26, 26
+_ACROSS = _WIDTH - _LEFT - _RIGHT
+_LANE, _LATE_LANE = 30, 46
+_SINGLY, _SINGLY_IN_ALL = 80, 240
+"""A lane with more marks is drawn as columns; so are the fullest lanes when there are more in all."""
+_COLUMNS, _NARROW = 700, 4
+"""Columns in all lanes together, and how wide they are if there is room."""
+_BANDS = 62
+_LATE_FROM = 1000
+"""What is less late than a millisecond is not late."""
 
 
 def timeline(
     marks: Sequence[Mark], *, schedule: str, zone: str, start: int, end: int, now: int, ident: str = "timeline"
 ) -> str:
     """Ticks in [start, end) by outcome, a lane each, and how late they started. Marks outside are left out."""
-    return picture("timeline", 1080, 120, title=f"Ticks of {schedule}", desc="", inside=[], ident=ident)
+    end = max(end, start + 1)
+    shown = sorted((m for m in marks if m.count and m.at < end and (m.last or m.at) >= start), key=lambda m: m.at)
+    line = _Line(Clocks(zone), start, end)
+    lanes = [o for o in SAID if o is Outcome.SUCCEEDED or any(m.outcome is o for m in shown)]
+    height = _TOP + len(lanes) * _LANE + _LATE_LANE + _FOOT
+    inside = [*_background(line, height), *_lanes(line, lanes, shown), *_late(line, shown, _TOP + len(lanes) * _LANE)]
+    if start <= now < end:
+        inside.append(_now(line, now, height))
+    return picture(
+        "timeline",
+        _WIDTH,
+        height,
+        title=f"What became of the ticks of {schedule}",
+        desc=_said(line, shown),
+        inside=inside,
+        ident=ident,
+    )
+
+
+@dataclass(frozen=True)
+class _Line:
+    clocks: Clocks
+    start: int
+    end: int
+
+    def x(self, instant: int) -> float:
+        return _LEFT + _ACROSS * (min(max(instant, self.start), self.end) - self.start) / (self.end - self.start)
+
+    def instant(self, x: float) -> int:
+        return self.start + round((x - _LEFT) * (self.end - self.start) / _ACROSS)
+
+
+def _said(line: _Line, marks: Sequence[Mark]) -> str:
+    clocks = line.clocks
+    parts = [f"From {clocks.stamp(line.start)} to {clocks.stamp(line.end)} ({clocks.zone}): {Tally(marks)}."]
+    bad = next((m for m in reversed(marks) if BADNESS[m.outcome] <= BADNESS[Outcome.MISSED]), None)
+    if bad is not None:
+        why = f": {bad.words}" if bad.words else ""
+        parts.append(f"The newest that went wrong: {WORDS[bad.outcome].lower()} at {clocks.stamp(bad.at)}{why}.")
+    late = max((m.late for m in marks if m.late is not None), default=None)
+    if late is not None:
+        parts.append(f"The latest start was {span(late)} after its tick.")
+    parts += [
+        f"{shift(b, a).capitalize()} at {clocks.stamp(at)}." for at, b, a in clocks.jumps(line.start, line.end)[:4]
+    ]
+    return " ".join(parts)
+
+
+# --- what lies behind -------------------------------------------------------------------------
+
+
+def _background(line: _Line, height: float) -> Iterator[str]:
+    low, foot = height - _FOOT, height - 8
+    if line.end - line.start <= _BANDS * DAY:
+        yield from _bands(line, low)
+    for at, label in line.clocks.grid(line.start, line.end, 14):
+        x = line.x(at)
+        yield element("path", class_="grid", d=f"M{number(x)} {_TOP}V{number(low)}")
+        if x > _LEFT + 14 and x < _WIDTH - _RIGHT - 10:
+            yield text(x, foot, label, class_="axis", anchor="middle")
+    for at, before, after in line.clocks.jumps(line.start, line.end)[:12]:
+        x = line.x(at)
+        yield element(
+            "path",
+            tooltip(f"{line.clocks.stamp(at)}: {shift(before, after)}"),
+            class_="jump",
+            d=f"M{number(x)} {_TOP - 4}V{number(low)}",
+        )
+        yield text(x, _TOP - 10, shift(before, after), class_="note", anchor="middle")
+
+
+def _bands(line: _Line, low: float) -> Iterator[str]:
+    """Every other day a little darker."""
+    days = [at for at, _ in line.clocks.grid(line.start, line.end, _BANDS) if line.clocks.shown(at).hour == 0]
+    edges = [line.start, *days, line.end]
+    for place in range(len(edges) - 1):
+        if line.clocks.day(edges[place]).toordinal() % 2:
+            x, until = line.x(edges[place]), line.x(edges[place + 1])
+            yield element("rect", class_="band", x=x, y=_TOP, width=until - x, height=low - _TOP)
+
+
+def _now(line: _Line, now: int, height: float) -> str:
+    x = line.x(now)
+    label = text(min(x, _WIDTH - 22), _TOP - 10, "now", class_="note", anchor="middle")
+    return element("path", class_="now", d=f"M{number(x)} {_TOP - 4}V{number(height - _FOOT)}") + label
+
+
+# --- lanes ------------------------------------------------------------------------------------
+
+
+def _lanes(line: _Line, lanes: Sequence[Outcome], marks: Sequence[Mark]) -> Iterator[str]:
+    by_lane: dict[Outcome, list[Mark]] = {lane: [] for lane in lanes}
+    for mark in marks:
+        by_lane[mark.outcome].append(mark)
+    singly = _few(by_lane)
+    width = _column_width(line, [by_lane[lane] for lane in lanes if lane not in singly])
+    for place, lane in enumerate(lanes):
+        y, tally = _TOP + place * _LANE, Tally(by_lane[lane])
+        more = "≥ " if tally.at_least else ""
+        yield element("path", class_="lane", d=f"M{_LEFT} {number(y + _LANE)}H{_WIDTH - _RIGHT}")
+        yield glyph(lane, 12, y + _LANE / 2, 5)
+        yield text(26, y + _LANE / 2 + 4.5, WORDS[lane], class_="name")
+        yield text(_LEFT - 12, y + _LANE / 2 + 4.5, f"{more}{grouped(tally.total)}", class_="count", anchor="end")
+        drawn = _single if lane in singly else _columns
+        yield from drawn(line, lane, by_lane[lane], y, width)
+
+
+def _few(by_lane: dict[Outcome, list[Mark]]) -> set[Outcome]:
+    """The lanes whose marks are drawn one by one."""
+    found, left = set[Outcome](), _SINGLY_IN_ALL
+    for lane, marks in sorted(by_lane.items(), key=lambda item: len(item[1])):
+        if len(marks) <= min(_SINGLY, left):
+            found.add(lane)
+            left -= len(marks)
+    return found
+
+
+def _single(line: _Line, lane: Outcome, marks: Sequence[Mark], y: float, _: float) -> Iterator[str]:
+    middle = y + _LANE / 2
+    for mark in marks:
+        x = line.x(mark.at)
+        said = tooltip(_of(line.clocks, mark))
+        until = x if mark.last is None else line.x(mark.last)
+        if until - x > 10:
+            drawn = element(
+                "rect", said, class_=f"o-{lane.value} span", x=x, y=middle - 5, width=until - x, height=10, rx=5
+            )
+        else:
+            drawn = glyph(lane, (x + until) / 2, middle, 5, said)
+        yield linked(mark.href, drawn)
+
+
+def _of(clocks: Clocks, mark: Mark) -> str:
+    more = "at least " if mark.at_least else ""
+    if mark.last is not None and mark.last != mark.at:
+        when = f"{clocks.stamp(mark.at)} to {clocks.stamp(mark.last)}: {more}{grouped(mark.count)}"
+    else:
+        when = f"{clocks.stamp(mark.at)}:"
+    said = f"{when} {WORDS[mark.outcome].lower()}"
+    if mark.late is not None:
+        said += f", {span(mark.late)} after the tick"
+    if mark.took is not None:
+        said += f", took {span(mark.took)}"
+    return f"{said}. {mark.words}" if mark.words else said
+
+
+def _columns(line: _Line, lane: Outcome, marks: Sequence[Mark], y: float, width: float) -> Iterator[str]:
+    """How many there were in each stretch of time: a column's height says it."""
+    counted = _counted(line, marks, width)
+    most, word = max(counted.values()), WORDS[lane].lower()
+    yield f'<g class="o-{lane.value} column">'
+    for place, count in sorted(counted.items()):
+        high = max(3.0, (_LANE - 6) * math.sqrt(count / most))
+        x = _LEFT + place * width
+        said = tooltip(f"from {line.clocks.stamp(line.instant(x))}: {grouped(count)} {word}")
+        yield element("rect", said, x=x, y=y + _LANE - 1 - high, width=width - 0.6, height=high)
+    yield "</g>"
+
+
+def _column_width(line: _Line, crowded: Sequence[Sequence[Mark]]) -> float:
+    for width in (_NARROW, 6, 8, 12):
+        if sum(len(_counted(line, marks, width)) for marks in crowded) <= _COLUMNS:
+            return width
+    return 16
+
+
+def _counted(line: _Line, marks: Sequence[Mark], width: float) -> Counter[int]:
+    """Ticks by column. A gap's are spread over the columns that it covers."""
+    found: Counter[int] = Counter()
+    last = math.ceil(_ACROSS / width) - 1
+
+    def column(instant: int) -> int:
+        return min(last, int((line.x(instant) - _LEFT) / width))
+
+    for mark in marks:
+        first, until = column(mark.at), column(mark.at if mark.last is None else mark.last)
+        size = until - first + 1
+        for place in range(size):
+            count = mark.count * (place + 1) // size - mark.count * place // size
+            if count:
+                found[first + place] += count
+    return found
+
+
+# --- lateness ---------------------------------------------------------------------------------
+
+
+def _late(line: _Line, marks: Sequence[Mark], y: float) -> Iterator[str]:
+    """The latest start of each stretch of time, on a scale of powers of ten from a millisecond on."""
+    worst: dict[int, int] = {}
+    for mark in marks:
+        if mark.late is not None and mark.at >= line.start:
+            place = int((line.x(mark.at) - _LEFT) / _NARROW)
+            worst[place] = max(worst.get(place, 0), mark.late)
+    most = max(worst.values(), default=0)
+    yield text(26, y + 21, "Late at most", class_="name")
+    yield text(_LEFT - 12, y + 21, span(most) if worst else "-", class_="count", anchor="end")
+    reach = max(1.0, math.log10(max(most, _LATE_FROM * 10) / _LATE_FROM))
+    yield '<g class="late column">'
+    for place, late in sorted(worst.items()):
+        high = 2 + (_LATE_LANE - 14) * math.log10(max(late, _LATE_FROM) / _LATE_FROM) / reach
+        x = _LEFT + place * _NARROW
+        said = tooltip(f"from {line.clocks.stamp(line.instant(x))}: at most {span(late)} late")
+        yield element("rect", said, x=x, y=y + _LATE_LANE - high, width=_NARROW - 0.8, height=high)
+    yield "</g>"
