@@ -58,15 +58,16 @@ def _outputs(reads: Callable[..., Found]) -> Callable[..., Any]:
         if write and url is None:
             raise click.UsageError("--write needs --store URL, or $ONCRON_STORE")
         found = reads(**options)
+        stands = False
         if write:
-            _write(found, bare(url or "", namespace, creates=False), names, yes=yes, as_json=as_json)
+            stands = _write(found, bare(url or "", namespace, creates=False), names, yes=yes, as_json=as_json)
         elif as_json:
             render.as_json(_plain(found))
         else:
             sys.stdout.write(program(found))
         if not as_json:
             _tell(found, in_source=not write)
-        return 1 if found.refused else 0
+        return 1 if found.refused or stands else 0
 
     return command
 
@@ -172,7 +173,8 @@ def _say(text: str) -> None:
     click.echo(render.printable(" ".join(text.split())), err=True)
 
 
-def _write(found: Found, target: Target, names: dict[str, str], *, yes: bool, as_json: bool) -> None:
+def _write(found: Found, target: Target, names: dict[str, str], *, yes: bool, as_json: bool) -> bool:
+    """Whether another schedule stands in the way of one."""
     try:
         if unknown := sorted(set(names) - {moved.task.name for moved in found.moved}):
             raise click.UsageError(f"--task-map: no imported schedule has the task {unknown[0]!r}")
@@ -181,12 +183,13 @@ def _write(found: Found, target: Target, names: dict[str, str], *, yes: bool, as
             target.app.sync(writing.write(target, written_ones))
     finally:
         target.close()
+    stands = any(item.planned.what == "refused" for item in written_ones)
     if as_json:
         done = {item.moved.name: {"task": item.task, "what": item.word, "written": yes} for item in written_ones}
         plain = _plain(found)
         plain["schedules"] = [row | done[row["name"]] for row in plain["schedules"]]
         render.as_json(plain)
-        return
+        return stands
     render.table(
         ["", "SCHEDULE", "TASK", "+WHEN"],
         [(item.word, item.moved.name, item.task, item.moved.trigger.describe()) for item in written_ones],
@@ -198,6 +201,7 @@ def _write(found: Found, target: Target, names: dict[str, str], *, yes: bool, as
             render.lines([f"{item.moved.name}: {text}"])
     if any(item.planned.what != "unchanged" for item in written_ones) and not yes:
         render.lines(["", "A dry run: nothing is written. Add --yes to write."])
+    return stands
 
 
 def _plain(found: Found) -> dict[str, Any]:
