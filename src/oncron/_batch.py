@@ -139,7 +139,7 @@ class Batch:
 
     def add(self, task: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """One more run, within the block. Raises InvalidArguments at once, InvalidOption for a task with
-        `options(unique=...)`: the open run that has the key may belong to no batch."""
+        `options(unique=...)`: the open run that has the key may belong to no batch. DefinitionError outside of it."""
         if self._phase != "building":
             raise DefinitionError(
                 f"batch {self.id}: add() is called within its block; from inside one of its runs it is ctx.batch.add()"
@@ -148,7 +148,7 @@ class Batch:
 
     async def flush(self) -> None:
         """Write what was gathered so far, within the block: for batches too large to gather. They may run at once;
-        the batch completes after its block at the earliest."""
+        the batch completes after its block at the earliest. Raises Stopped, StoreError."""
         await self._desk_call(self._open)
         runs, self._gathered = self._gathered, []
         for at in range(0, len(runs), _CHUNK):
@@ -206,7 +206,8 @@ class Batch:
         return await self._desk_call(lambda store: store.delete_batch(self.id))
 
     async def wait(self, within: check.Duration | None = None) -> Self:
-        """Until it is complete. Raises TimeoutError, NotFound."""
+        """Until it is complete, and then as it is. Raises TimeoutError if it is not `within` that time, a timedelta or
+        seconds (its runs go on), NotFound if it was pruned or deleted meanwhile."""
         limit = check.duration(within, "within", none=True)
         until = None if limit is None else boot_us() + limit
         pause = _FIRST_LOOK

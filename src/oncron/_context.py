@@ -200,7 +200,10 @@ class RunContext(Generic[S]):
         store's driver, `async with` its async one, in a transaction that is not yours to end.
 
         With `connection` (the driver's, SQLAlchemy's or Django's, on the store's database) the end is added to
-        your own transaction there when the block is left: commit right after it."""
+        your own transaction there when the block is left: commit right after it.
+
+        The block raises LeaseLost, and nothing is committed, if the run is no longer this worker's; DefinitionError for
+        a second one in the run. Raises NotSupported on a store without transactions, and in a task called by hand."""
         if self._desk is None:
             raise NotSupported("ctx.transaction() works in a task that a store has claimed, not in one called by hand")
         return Transaction(self._execution, self._desk, connection)

@@ -149,6 +149,7 @@ class Limiter:
         _entered.set((*(each for each in _entered.get() if each.limiter.is_inside(each)), block))
 
     def is_inside(self, block: _Block) -> bool:
+        """Whether that block of this limiter was entered and not left yet."""
         return block in self._blocks
 
     def _left(self) -> Lock | None:
@@ -183,7 +184,7 @@ class Limiter:
 
     @contextlib.asynccontextmanager
     async def at_once(self) -> AsyncGenerator[Grant]:
-        """The block, or a false grant, without any waiting and whatever the policy."""
+        """The block, or a false grant, without any waiting and whatever the policy: raises no LimitExceeded."""
         grant, slot = await self._take(0, may_raise=False)
         try:
             yield grant
@@ -197,7 +198,8 @@ class Limiter:
     # --- looking ------------------------------------------------------------------------
 
     async def used(self) -> int:
-        """How much counts against the rule now: takes of the window, the bucket's level rounded up, slots held."""
+        """How much counts against the rule now: takes of the window, the bucket's level rounded up, slots held.
+        Raises StoreError."""
         if self.rule.counted is not None:
             rule = self.rule.counted
             return (await self._desk.ask(lambda store: store.taken(self._stored, rule))).used
@@ -207,7 +209,7 @@ class Limiter:
         return sum(lock.name == self._stored for lock in held)
 
     async def remaining(self) -> int | None:
-        """How much would be granted now; None without a limit."""
+        """How much would be granted now; None without a limit. Raises StoreError."""
         return None if self.rule.amount is None else max(0, self.rule.amount - await self.used())
 
     # --- inside -------------------------------------------------------------------------

@@ -46,12 +46,14 @@ class HeldLock:
             raise self.error()
 
     def error(self) -> LeaseLost:
+        """What `check` raises."""
         return LeaseLost(
             f"the advisory lock of {self.name!r} was lost while the function ran, and another replica may have "
             f"started: {self._why}"
         )
 
     def lose(self, why: str) -> None:
+        """For whoever watches the session: the lock is lost from now on."""
         self._why = self._why or why
 
     def __repr__(self) -> str:

@@ -74,7 +74,7 @@ class Operations:
         self._desk.say("schedule.removed", schedule=name)
 
     async def schedules(self, *, tag: str | None = None) -> list[Schedule]:
-        """All of them, by name; with `tag` those that carry it."""
+        """All of them, by name; with `tag` those that carry it. Raises InvalidOption for a tag that is no text."""
         tag = check.sought_if(tag, "tag")
         return [Schedule(row) for row in await self._desk.ask(lambda store: _schedules(store, tag))]
 
@@ -130,16 +130,17 @@ class Operations:
         self._desk.say("schedule.resumed", schedule=schedule)
 
     async def pause_tagged(self, tag: str, *, note: str = "") -> list[str]:
-        """Pause every schedule that carries the tag; their names, those that were paused already included."""
+        """Pause every schedule that carries the tag; their names, those that were paused already included. No such
+        schedule is no error. Raises InvalidOption for a tag that is no text."""
         check.line(note, "note")
         return await self._each_tagged(tag, lambda name: self.pause(name, note=note))
 
     async def resume_tagged(self, tag: str) -> list[str]:
-        """Resume every schedule that carries the tag; their names."""
+        """Resume every schedule that carries the tag; their names. Raises as `pause_tagged` does."""
         return await self._each_tagged(tag, self.resume)
 
     async def remove_tagged(self, tag: str) -> list[str]:
-        """Remove every schedule that carries the tag; their names."""
+        """Remove every schedule that carries the tag; their names. Raises as `pause_tagged` does."""
         return await self._each_tagged(tag, self.remove_schedule)
 
     async def _each_tagged(self, tag: str, do: Callable[[str], Awaitable[None]]) -> list[str]:
@@ -205,9 +206,9 @@ class Operations:
         return self._granted(result, run_id, f"run {run_id}")
 
     async def prune_dead(self, *, older_than: check.Duration | None = None, keep: int | None = None) -> int:
-        """Drop failed and lost runs from the record: those that ended longer ago than `older_than`, and all but the
-        newest `keep`; how many records. Runs of a batch stay as long as the batch; one that completed before
-        `older_than` goes with them. Without it, retention does as much after `keep_failed_for`.
+        """Drop failed and lost runs from the record: those that ended longer ago than `older_than` (a timedelta or
+        seconds), and all but the newest `keep`; how many records. Runs of a batch stay as long as the batch; one that
+        completed before `older_than` goes with them. Without it, retention does as much after `keep_failed_for`.
 
         Raises InvalidOption if neither is given."""
         if older_than is None and keep is None:
@@ -233,7 +234,8 @@ class Operations:
         limit: int = 100,
         before: str | None = None,
     ) -> list[Run[Any]]:
-        """Newest first; those that match everything given. `before` pages on from a run's id."""
+        """Newest first, `limit` at most; those that match everything given. `since` is an aware instant, by creation;
+        `before` pages on from a run's id. Names that nobody has match nothing. Raises InvalidOption."""
         where = RunFilter(
             schedule=check.sought_if(schedule, "schedule"),
             task=check.sought_if(task, "task"),
@@ -262,7 +264,7 @@ class Operations:
         return await self._desk.ask(lambda store: why(store, schedule, at))
 
     async def stats(self) -> Stats:
-        """The store at a glance."""
+        """The store at a glance, as of now. Raises StoreError."""
         return stats_of(await self._desk.ask(lambda store: store.stats()))
 
     def batch(
@@ -291,14 +293,15 @@ class Operations:
         return Batch(self._desk, await self._desk.ask(lambda store: read_batch(store, batch_id)))
 
     async def batches(self, *, dead: bool = False, limit: int = 100, before: str | None = None) -> list[Batch]:
-        """Newest first; with `dead` those in which a run has failed for good. `before` pages on from an id."""
+        """Newest first, `limit` at most; with `dead` those in which a run has failed for good. `before` pages on from
+        an id. Raises InvalidOption."""
         most = check.number(limit, "limit", least=1, most=100_000)
         after = check.sought_if(before, "before")
         rows = await self._desk.ask(lambda store: store.batches(dead=dead, before=after, limit=most))
         return [Batch(self._desk, row) for row in rows]
 
     async def queues(self) -> list[Queue]:
-        """By name: those with open runs, and those that are paused."""
+        """By name: those with open runs, and those that are paused. Raises StoreError."""
         return [Queue(row) for row in await self._desk.ask(lambda store: store.queues())]
 
     async def pause_queue(self, queue: str, *, note: str = "") -> Queue:
@@ -323,9 +326,11 @@ class Operations:
             raise NotFound(f"no queue {name!r}: no task, schedule, worker or open run names it; there are {near}")
 
     def lock(self, name: str, *, lease_for: check.Duration = 15, wait: check.Duration | None = 0) -> Lock:
-        """One holder at a time in the whole fleet: `with` or `async with`. `wait=None` waits as long as it takes.
+        """One holder at a time in the whole fleet: `with` or `async with`. It waits so long at most, not at all unless
+        said; `wait=None` waits as long as it takes. Its lease is renewed while the block runs; of a process that
+        died the lock is free after `lease_for`. Both are timedeltas or seconds.
 
-        Entering raises Occupied. Raises InvalidOption."""
+        Entering raises Occupied, leaving LeaseLost if the lock was lost meanwhile. Raises InvalidOption."""
         return Lock(
             self._desk,
             checked_name(name, "lock"),

@@ -146,7 +146,7 @@ class Run(Generic[R]):
         """The result, once the run has ended; this object then shows the end.
 
         Raises RunFailed if it ended otherwise than succeeded, TimeoutError if it has not ended
-        `within` that time (it goes on running), NotFound if it was pruned meanwhile.
+        `within` that time, a timedelta or seconds (it goes on running), NotFound if it was pruned meanwhile.
         """
         limit = check.duration(within, "within", none=True)
         until = None if limit is None else boot_us() + limit

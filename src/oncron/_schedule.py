@@ -17,7 +17,8 @@ from oncron.errors import InvalidTrigger
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule as it stands in the store; `record` is its row."""
+    """A schedule as it stands in the store; `record` is its row. Instants are aware UTC datetimes, durations
+    timedeltas."""
 
     record: ScheduleRecord
 

@@ -214,7 +214,7 @@ class Task(Generic[P, R]):
         return self._run((await self._write([self._new_run(args, kwargs)]))[0])
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """`enqueue` for code that is not async. Raises DefinitionError on an event loop's thread."""
+        """`enqueue` for code that is not async. Raises as that does, and DefinitionError on an event loop's thread."""
         refuse_on_loop(f"{self.name}.enqueue_sync()", f"await {self.name}.enqueue(...)")
         new = self._new_run(args, kwargs)
         if self.connection is not None:
@@ -222,8 +222,8 @@ class Task(Generic[P, R]):
         return self._run(self._desk.write([new]).result()[0])
 
     async def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> list[Run[R]]:
-        """A run for each mapping of arguments, in one round trip. All are checked first: if one does not
-        fit, none is written."""
+        """A run for each mapping of arguments, in one round trip, in their order. All are checked first: if one does
+        not fit, InvalidArguments says which, and none is written. Raises Stopped, StoreError."""
         runs: list[NewRun] = []
         for i, item in enumerate(items):
             try:
@@ -239,7 +239,8 @@ class Task(Generic[P, R]):
         `queue`, `priority`, `retries`, `timeout`. None leaves an option as it is.
 
         With `connection` (the driver's, SQLAlchemy's or Django's, sync or async, on the store's database) the
-        runs are written inside its open transaction: they exist if, and only if, the caller commits."""
+        runs are written inside its open transaction: they exist if, and only if, the caller commits. Raises
+        InvalidOption for a value that an option cannot have, NotSupported for a store without transactions."""
         given = call_options(options, f"task {self.name!r}.options()")
         other = copy.copy(self)
         other.settings = self.settings.merged(given)

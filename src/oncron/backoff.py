@@ -69,7 +69,8 @@ class _Fixed(Backoff):
 
 
 def exponential(base: timedelta | float = 1, max: timedelta | float = 3600) -> Backoff:  # noqa: A002 - the public word
-    """`base`, then twice as long each time, `max` at most. Durations are timedeltas or seconds."""
+    """`base`, then twice as long each time, `max` at most. Durations are timedeltas or seconds. Raises
+    InvalidOption."""
     first, cap = _wait(base, "base"), _wait(max, "max")
     if cap < first:
         raise InvalidOption(f"exponential(base={base!r}, max={max!r}): max is shorter than base; swap them")
@@ -83,7 +84,7 @@ def polynomial() -> Backoff:
 
 
 def fixed(d: timedelta | float) -> Backoff:
-    """Always `d`, a timedelta or seconds, without jitter."""
+    """Always `d`, a timedelta or seconds, without jitter. Raises InvalidOption."""
     return _Fixed(_wait(d, "d"))
 
 

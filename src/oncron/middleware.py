@@ -29,7 +29,7 @@ Report = Callable[[BaseException, RunContext[Any]], Any]
 
 def log(level: int = logging.INFO, *, args: bool = False) -> Around:
     """Logs each attempt's start and end with its duration, at `level` (an error at WARNING), with the run's fields.
-    With `args` its arguments, too: they may be secrets."""
+    With `args` its arguments, too: they may be secrets. Raises InvalidOption."""
     check.number(level, "level", least=0, most=1000)
     check.truth(args, "args")
 
@@ -52,7 +52,7 @@ def log(level: int = logging.INFO, *, args: bool = False) -> Around:
 def timeout(d: timedelta | float, /) -> Around:
     """No attempt lasts longer than `d` (a timedelta or seconds), whatever its task or schedule allows: as the option
     `timeout`, so an async task is cancelled, a process is killed, a thread is told by `ctx.stopping`. It counts
-    from here: middleware outside of it has its own time."""
+    from here: middleware outside of it has its own time. Raises InvalidOption."""
     limit = check.span(d, "timeout", least=1)
 
     async def timeout_middleware(ctx: RunContext[Any], call_next: CallNext) -> Any:
@@ -70,7 +70,7 @@ def retry(
 ) -> Around:
     """Calls what is inside up to `times` more, here and now and within one attempt, after an error of `on`: for what
     is broken for a moment. `backoff` waits in between, `exponential(0.1, 2)` if not given. What must outlive the
-    worker is the task's option `retries`. Skip, RetryIn and GiveUp are no errors."""
+    worker is the task's option `retries`. Skip, RetryIn and GiveUp are no errors. Raises InvalidOption."""
     check.number(times, "times", least=1, most=1000)
     kinds = check.error_types(on)
     if backoff is not None and not isinstance(backoff, Backoff):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -93,7 +93,8 @@ def retry(
 
 def report(hook: Report, /, *, every_attempt: bool = False) -> Around:
     """Calls `hook(error, ctx)`, sync (in a thread) or async, with an error that comes from inside: after the last
-    attempt, or a GiveUp; with `every_attempt` after each. The error goes on; one of the hook's own is logged."""
+    attempt, or a GiveUp; with `every_attempt` after each. The error goes on; one of the hook's own is logged. Raises
+    InvalidOption."""
     if not callable(hook):  # pyright: ignore[reportUnnecessaryComparison]
         raise InvalidOption(f"report({hook!r}): give a function of (error, ctx)")
     check.truth(every_attempt, "every_attempt")
@@ -112,7 +113,7 @@ def report(hook: Report, /, *, every_attempt: bool = False) -> Around:
 def limit(limiter: Limiter, /, *, reschedule: bool = True) -> Around:
     """Asks the limiter before what is inside: a run that is refused is given back until it fits, no attempt spent.
     With `reschedule=False` it fails with LimitExceeded and is retried as after any error. As the task's option
-    `limiter`, which comes first of all."""
+    `limiter`, which comes first of all. Raises InvalidOption."""
     if not isinstance(limiter, Limiter):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidOption(f"limit({limiter!r}): give what app.limiter(name, rule) answered")
     return gate_of(limiter, reschedule=check.truth(reschedule, "reschedule"))  # type: ignore[return-value]

@@ -114,25 +114,26 @@ class ManualClock(InBackground):
         return from_us(self._hand.now())
 
     async def advance(self, duration: check.Duration) -> list[Run[Any]]:
-        """Move the clock so far, from due instant to due instant: whatever falls due (ticks, delayed runs, retries,
-        timeouts) is fired and executed to its end with the clock at its instant. The runs that began or ended
-        meanwhile, in that order, as they are at the end.
+        """Move the clock so far (a timedelta or seconds), from due instant to due instant: whatever falls due (ticks,
+        delayed runs, retries, timeouts) is fired and executed to its end with the clock at its instant. The runs that
+        began or ended meanwhile, in that order, as they are at the end.
 
         Raises TimeoutError for a run that takes too long in real time, Stopped after `app.stop()`."""
         return await self._walk("advance", check.span(duration, "duration"))
 
     async def run_due(self) -> list[Run[Any]]:
-        """Fire and execute what is due now, without moving the clock. The runs, as from `advance`."""
+        """Fire and execute what is due now, without moving the clock. The runs, and errors, as from `advance`."""
         return await self._walk("run_due", 0)
 
     async def outage(self, duration: check.Duration) -> list[Run[Any]]:
-        """Move the clock so far while nothing runs, as if every replica were down, then do what is due: ticks that
-        fell into the outage are ruled by `missed`. The runs, as from `advance`."""
+        """Move the clock so far (a timedelta or seconds) while nothing runs, as if every replica were down, then do
+        what is due: ticks that fell into the outage are ruled by `missed`. The runs, and errors, as from `advance`."""
         return await self._walk("outage", check.span(duration, "duration"), at_once=True)
 
     async def sleep(self, delay: check.Duration, result: T = None) -> T:
-        """In an async task, or beside the test: wait until the clock has been moved so far. Takes the place of
-        `asyncio.sleep` in code under test: `monkeypatch.setattr("shop.jobs.sleep", clock.sleep)`."""
+        """In an async task, or beside the test: wait until the clock has been moved so far (a timedelta or seconds).
+        Takes the place of `asyncio.sleep` in code under test: `monkeypatch.setattr("shop.jobs.sleep", clock.sleep)`.
+        Raises Stopped when the clock is over."""
         await self._running().sleep(check.span(delay, "delay"))
         return result
 

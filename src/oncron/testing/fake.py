@@ -93,7 +93,8 @@ def fake_run(
     """A context for calling `task.fn(ctx, ...)` in a test: the run of a task as these options describe it.
 
     `now` is the store's clock (`tick`, else the real one, if left out), `checkpoint` what an earlier attempt kept,
-    `state` the app's, `connection` what `ctx.transaction()` yields; committing is the test's affair.
+    `state` the app's, `connection` what `ctx.transaction()` yields; committing is the test's affair. Instants are aware
+    datetimes, `timeout` a timedelta or seconds.
     Raises InvalidOption.
     """
     at = _instant(now if now is not None else tick, "now")

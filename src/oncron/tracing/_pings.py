@@ -40,7 +40,8 @@ def pings(
     success and at a failure with no attempt left is the URL with that appended to its path; None sends nothing. `rid`
     in its query is the run's id, the body of a failure its reason.
 
-    Sent from a thread of their own, in order, twice at most and `timeout` long each: a ping that fails is logged.
+    Sent from a thread of their own, in order, twice at most and `timeout` (a timedelta or seconds) long each: a ping
+    that fails is logged.
     Raises InvalidOption for what is no http(s) URL, Stopped."""
     appended = {"start": start, "success": success, "failure": failure}
     for name, suffix in appended.items():

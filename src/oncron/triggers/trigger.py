@@ -62,7 +62,8 @@ class Trigger(ABC):
     @abstractmethod
     def bind(self, schedule: str, timezone: str | None = None) -> Self:
         """This trigger for one schedule: `H` and `between=` drawn from its name, `timezone` filled in
-        if the trigger has none of its own (UTC if neither has). Binding again changes nothing."""
+        if the trigger has none of its own (UTC if neither has). Binding again changes nothing. Raises
+        InvalidTrigger for a zone that does not exist."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -81,7 +82,7 @@ class Trigger(ABC):
         return None if found is None else utc(found)
 
     def between(self, a: datetime, b: datetime) -> list[datetime]:
-        """The ticks with a < tick <= b, ascending, in UTC."""
+        """The ticks with a < tick <= b, ascending, in UTC. A naive `a` or `b` raises InvalidTrigger."""
         until = instant_us(b)
         found: list[datetime] = []
         tick = self.next_after_us(instant_us(a))
