@@ -63,6 +63,8 @@ class Oncron(Operations, InBackground):
     Declaring (`task`, `schedule`, `add_schedule`, `on`) does no I/O and raises mistakes at once.
     Everything else that touches the store is async and needs no `start()`: the store is opened at
     first use, per process. Sync code wraps calls in `app.sync(...)`.
+
+    Durations (`keep_for`, `stop_within`, `lease_for`) are timedeltas or seconds. Raises InvalidOption.
     """
 
     _block = "app"
@@ -227,8 +229,8 @@ class Oncron(Operations, InBackground):
         wait_for: check.Duration = 5,
     ) -> Limiter:
         """A limit that the whole fleet keeps, by a rule of `oncron.limits`: `with`, `async with`, a decorator, a
-        task's `limiter=`. "raise" waits up to `wait_for` and raises LimitExceeded, "wait" waits as long as it
-        takes, "skip" never waits.
+        task's `limiter=`. "raise" waits up to `wait_for` (a timedelta or seconds) and raises LimitExceeded, "wait"
+        waits as long as it takes, "skip" never waits.
 
         Raises InvalidOption, DuplicateName, Stopped."""
         self._life.refuse_if_stopped("declare")
@@ -281,7 +283,8 @@ class Oncron(Operations, InBackground):
         run_to_the_end(self.serve(scheduler=scheduler, worker=worker), self._life.unfinished)
 
     async def serve(self, *, scheduler: bool = True, worker: bool = True) -> None:
-        """`run` inside a loop: returns after a signal, `stop()` or a cancellation, when all has stopped."""
+        """`run` inside a loop: returns after a signal, `stop()` or a cancellation, when all has stopped. Raises as
+        `run` does."""
         await self._life.serve(lambda: self.start(scheduler=scheduler, worker=worker))
 
     async def start(self, *, scheduler: bool = True, worker: bool = True) -> None:
@@ -308,7 +311,8 @@ class Oncron(Operations, InBackground):
 
     async def stop(self) -> None:
         """Fire and claim no more, wait up to `stop_within` for what runs, give back what has stopped. Nothing
-        happens if the app is not running; a second call waits for the first."""
+        happens if the app is not running; a second call waits for the first. A store that does not answer raises
+        nothing: the leases of what could not be given back expire."""
         await self._life.stop()
 
     async def __aenter__(self) -> Self:
@@ -322,7 +326,8 @@ class Oncron(Operations, InBackground):
 
     @asynccontextmanager
     async def lifespan(self, host: object, /) -> AsyncGenerator[None]:
-        """For a host's lifespan: `FastAPI(lifespan=jobs.lifespan)` starts and stops the app with it."""
+        """For a host's lifespan: `FastAPI(lifespan=jobs.lifespan)` starts and stops the app with it. Raises as `start`
+        does."""
         del host
         async with self:
             yield
