@@ -13,7 +13,7 @@ from oncron.web.pictures.svg import element, picture, text, tooltip
 from oncron.web.pictures.tally import SAID, Tally, grouped
 
 _DAYS = 190
-_CELL_W, _CELL_H, _TOP, _LEGEND = 70, 54, 24, 22
+_CELL_W, _CELL_H, _TOP, _LEGEND = 76, 54, 24, 22
 _WIDTH = 7 * _CELL_W + 2
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -102,11 +102,11 @@ def _cell(what: _Day, place: int, *, named: bool, is_today: bool) -> Iterator[st
     )  # fmt: skip
     yield text(x + 7, y + 17, f"{what.day.day} {what.day:%b}" if named else str(what.day.day), class_="date")
     if odd:
-        yield text(x + _CELL_W - 22, y + 17, f"{what.hours:g} h", class_="hours", anchor="end")
+        yield text(x + _CELL_W - 8, y + 33, f"{what.hours:g} h", class_="hours", anchor="end")
     if worst is not None:
         yield glyph(worst, x + _CELL_W - 13, y + 13, 4.5)
         good = tally[Outcome.SUCCEEDED]
-        shown = grouped(tally.total) if good == tally.total else f"{grouped(good)} / {grouped(tally.total)}"
+        shown = grouped(tally.total) if good == tally.total else f"{grouped(good)}/{grouped(tally.total)}"
         yield text(x + 7, y + 34, shown, class_="count")
         yield from _bar(tally, x + 7, y + _CELL_H - 12, _CELL_W - 15)
     yield "</g>"

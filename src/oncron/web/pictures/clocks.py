@@ -96,3 +96,17 @@ def shift(before: int, after: int) -> str:
     minutes = (after - before) // MINUTE
     sign, size = "+" if minutes > 0 else "−", abs(minutes)
     return f"clocks {sign}{f'{size // 60} h' if size % 60 == 0 else f'{size} min'}"
+
+
+def short(value: int) -> str:
+    """A duration on an axis: `1.5 s`, `20 min`."""
+    if value == 0:
+        return "0"
+    for size, unit in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s")):
+        if value >= size:
+            return f"{_three(value / size)} {unit}"
+    return f"{_three(value / 1000)} ms"
+
+
+def _three(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"

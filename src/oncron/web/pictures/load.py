@@ -9,7 +9,7 @@ from oncron.web.pictures.clocks import HOUR, MINUTE, Clocks
 from oncron.web.pictures.svg import element, number, picture, text, tooltip
 from oncron.web.pictures.tally import grouped
 
-_WIDTH, _LEFT, _RIGHT, _TOP = 1080, 58, 72, 26
+_WIDTH, _LEFT, _RIGHT, _TOP = 1080, 50, 80, 26
 _CELL = (_WIDTH - _LEFT - _RIGHT) / 60
 _ROW, _ROWS, _FOOT = 18, 26, 40
 _CLASSES = 5
@@ -89,7 +89,7 @@ def _cells(rows: Sequence[_Hour], clocks: Clocks, bounds: Sequence[int]) -> Iter
     stretches = [(place, *stretch) for place, row in enumerate(rows) for stretch in _stretches(row)]
     least = 1 if len(stretches) <= _MOST_TOLD else 2
     for place, first, last, count in stretches:
-        level = _class_of(count, bounds) + _CLASSES - len(bounds)
+        level = _class_of(count, bounds)
         side = 4 + (_ROW - 5) * level / _CLASSES
         wide = min(side, _CELL - 1)
         y = _TOP + place * _ROW + (_ROW - side) / 2
@@ -121,7 +121,7 @@ def _legend(bounds: Sequence[int], y: float) -> Iterator[str]:
     yield text(_LEFT, y, "ticks a minute", class_="axis")
     x = _LEFT + 110.0
     for place, bound in enumerate(bounds):
-        level = place + 1 + _CLASSES - len(bounds)
+        level = place + 1
         side = 4 + (_ROW - 5) * level / _CLASSES
         until = bounds[place + 1] - 1 if place + 1 < len(bounds) else None
         label = f"{grouped(bound)} or more" if until is None else grouped(bound)

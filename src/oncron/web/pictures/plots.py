@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oncron._shown import span
-from oncron.web.pictures.clocks import DAY, HOUR, MINUTE, Clocks
+from oncron.web.pictures.clocks import DAY, HOUR, MINUTE, Clocks, short
 from oncron.web.pictures.facts import Mark, Outcome
 from oncron.web.pictures.glyphs import BADNESS, WORDS, glyph
 from oncron.web.pictures.svg import element, linked, number, picture, text, tooltip
 from oncron.web.pictures.tally import grouped
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _FOOT = 540, 240, 62, 74, 14, 28
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _FOOT = 540, 240, 58, 88, 14, 28
 _LOW = _HEIGHT - _FOOT
-_SINGLY, _CELLS = 240, 500
+_EMPTY = 56
+_SINGLY, _DOTS = 240, 4000
 _MS, _S = 1000, 1_000_000
 _ROUND = tuple(
     [n * _MS for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)]
@@ -25,7 +26,7 @@ _ROUND = tuple(
     + [n * DAY for n in (1, 2, 5, 10, 20, 50, 100, 1000)]
 )
 _DECADES = (_MS, 10 * _MS, 100 * _MS, _S, 10 * _S, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 10 * DAY, 1000 * DAY)
-_SPREAD = 50
+_SPREAD = 20
 """A largest value of so many times the median asks for powers of ten: else all the others lie on the floor."""
 
 
@@ -105,9 +106,9 @@ class _Plot:
         return self._values[max(0, math.ceil(part * len(self._values)) - 1)]
 
     def drawn(self, does: str, nothing: str, ident: str) -> str:
-        inside = [*self._axes(), *self._across(), *self._drawn_dots(does)]
+        inside = [*self._axes(), *self._drawn_dots(does), *self._across()]
         if not self._dots:
-            inside.append(text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT / 2, nothing, class_="name", anchor="middle"))
+            inside.append(text(_WIDTH / 2, _HEIGHT / 2, nothing, class_="name", anchor="middle"))
         return picture("plot", _WIDTH, _HEIGHT, title=self._title, desc=self._said(nothing), inside=inside, ident=ident)
 
     def _said(self, nothing: str) -> str:
@@ -147,7 +148,7 @@ class _Plot:
         for value in values:
             y = self._y(value)
             yield element("path", class_="grid", d=f"M{_LEFT} {number(y)}H{_WIDTH - _RIGHT}")
-            yield text(_LEFT - 8, y + 4, _short(value), class_="axis", anchor="end")
+            yield text(_LEFT - 8, y + 4, short(value), class_="axis", anchor="end")
         for at, label in self._clocks.grid(self._start, self._end, 7):
             x = self._x(at)
             yield element("path", class_="grid", d=f"M{number(x)} {_TOP}V{_LOW}")
@@ -159,45 +160,38 @@ class _Plot:
             y = self._y(limit.value)
             free = min(y + 4, free - 14)
             yield element("path", class_=f"across {limit.kind}", d=f"M{_LEFT} {number(y)}H{_WIDTH - _RIGHT}")
-            yield text(_WIDTH - _RIGHT + 5, free, f"{limit.name} {_short(limit.value)}", class_="note")
+            yield text(_WIDTH - _RIGHT + 5, free, f"{limit.name} {short(limit.value)}", class_="note")
 
     # --- dots ---
 
     def _drawn_dots(self, does: str) -> Iterator[str]:
-        if len(self._dots) <= _SINGLY:
-            for dot in sorted(self._dots, key=lambda dot: -BADNESS[dot.mark.outcome]):
-                said = f"{self._clocks.stamp(dot.at)}: {does} {span(dot.value)}, {WORDS[dot.mark.outcome].lower()}"
-                mark = glyph(dot.mark.outcome, self._x(dot.at), self._y(dot.value), 3.2, tooltip(said))
-                yield linked(dot.mark.href, mark)
-            return
-        for size in (4, 6, 8, 12, 16, 24):
-            cells = self._cells(size)
-            if len(cells) <= _CELLS:
-                break
-        for (_, _, outcome), dots in sorted(cells.items(), key=lambda item: -BADNESS[item[0][2]]):
-            first, most = dots[0], max(dots, key=lambda dot: dot.value)
-            when, many = self._clocks.stamp(first.at), grouped(len(dots))
-            said = f"from {when}: {many} {WORDS[outcome].lower()}, at most {span(most.value)}"
-            r = min(3.4, 1.8 + math.log10(len(dots)))
-            yield glyph(outcome, self._x(most.at), self._y(most.value), r, tooltip(said))
-
-    def _cells(self, size: int) -> dict[tuple[int, int, Outcome], list[_Dot]]:
-        found: dict[tuple[int, int, Outcome], list[_Dot]] = {}
-        for dot in self._dots:
-            place = (int(self._x(dot.at) / size), int(self._y(dot.value) / size), dot.mark.outcome)
-            found.setdefault(place, []).append(dot)
-        return found
+        """Of many, those that went well are one path without words, on a grid that is as fine as it can be."""
+        placed = [(self._x(dot.at), self._y(dot.value), dot) for dot in self._dots]
+        if len(placed) > _SINGLY:
+            good = [(x, y) for x, y, dot in placed if dot.mark.outcome is Outcome.SUCCEEDED]
+            yield element("path", class_="o-succeeded dots", d=_dotted(good))
+            placed = _thinned([each for each in placed if each[2].mark.outcome is not Outcome.SUCCEEDED])
+        for x, y, dot in sorted(placed, key=lambda each: -BADNESS[each[2].mark.outcome]):
+            said = f"{self._clocks.stamp(dot.at)}: {does} {span(dot.value)}, {WORDS[dot.mark.outcome].lower()}"
+            yield linked(dot.mark.href, glyph(dot.mark.outcome, x, y, 3.2, tooltip(said)))
 
 
-def _short(value: int) -> str:
-    """A duration on an axis: `1.5 s`, `20 min`."""
-    if value == 0:
-        return "0"
-    for size, unit in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (_S, "s")):
-        if value >= size:
-            return f"{_three(value / size)} {unit}"
-    return f"{_three(value / _MS)} ms"
+def _dotted(places: list[tuple[float, float]]) -> str:
+    for grid in (0.5, 1, 2, 3, 4):
+        cells = {(round(x / grid), round(y / grid)) for x, y in places}
+        if len(cells) <= _DOTS:
+            break
+    return "".join(f"M{number(x * grid)} {number(y * grid)}h0" for x, y in sorted(cells))
 
 
-def _three(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"
+def _thinned(placed: list[tuple[float, float, _Dot]]) -> list[tuple[float, float, _Dot]]:
+    """At most so many as are told singly: of those that lie together the one that took longest."""
+    for grid in (1, 4, 8, 12, 20, 40):
+        cells: dict[tuple[int, int, Outcome], tuple[float, float, _Dot]] = {}
+        for x, y, dot in placed:
+            place = (int(x / grid), int(y / grid), dot.mark.outcome)
+            if place not in cells or cells[place][2].value < dot.value:
+                cells[place] = (x, y, dot)
+        if len(cells) <= _SINGLY:
+            break
+    return list(cells.values())

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oncron._shown import span
-from oncron.web.pictures.clocks import DAY, Clocks, shift
+from oncron.web.pictures.clocks import DAY, Clocks, shift, short
 from oncron.web.pictures.facts import Mark, Outcome
 from oncron.web.pictures.glyphs import BADNESS, WORDS, glyph
 from oncron.web.pictures.svg import element, linked, number, picture, text, tooltip
@@ -225,8 +225,8 @@ def _late(line: _Line, marks: Sequence[Mark], y: float) -> Iterator[str]:
             place = int((line.x(mark.at) - _LEFT) / _NARROW)
             worst[place] = max(worst.get(place, 0), mark.late)
     most = max(worst.values(), default=0)
-    yield text(26, y + 21, "Late at most", class_="name")
-    yield text(_LEFT - 12, y + 21, span(most) if worst else "-", class_="count", anchor="end")
+    yield text(26, y + 21, "Lateness", class_="name")
+    yield text(_LEFT - 12, y + 21, f"≤ {short(most)}" if worst else "–", class_="count", anchor="end")
     reach = max(1.0, math.log10(max(most, _LATE_FROM * 10) / _LATE_FROM))
     yield '<g class="late column">'
     for place, late in sorted(worst.items()):
