@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+import pytest
+
 from oncron import Event, Oncron, RunContext, every
+from oncron._engine.shards import Shards
 from tests.simulation.fleet import fleet_in_virtual_time
 from tests.simulation.test_fleet import scheduled
 from tests.simulation.world import SECOND
@@ -71,3 +75,17 @@ def test_G65_an_interval_on_replicas_with_wrong_clocks_that_start_apart_runs_eac
     ticks = [line.run.tick for line in fleet.oracle.lines]
     assert len(ticks) == len(set(ticks))
     assert len(ticks) >= 60 * SECOND // 700_000
+
+
+def test_g16_losing_a_tick_to_another_replica_is_logged_at_debug_and_never_above(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Shards, "is_mine", lambda _self, _name: True)  # each thinks that it has to fire first
+    with caplog.at_level(logging.DEBUG, "oncron"), fleet_in_virtual_time() as fleet:
+        logging.getLogger("oncron").propagate = True
+        fleet.definitions = [scheduled("beat", every(seconds=1), overlap="allow")]
+        fleet.boot()
+        fleet.loop.run_until_complete(fleet.sleep(20.5))
+    events = [(getattr(record, "event", None), record.levelno) for record in caplog.records]
+    assert events.count(("tick.lost", logging.DEBUG)) >= 20
+    assert [event for event, level in events if level > logging.INFO] == []
