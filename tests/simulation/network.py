@@ -45,7 +45,7 @@ class Link:
         no store may raise), "late 7" (its answer, so many seconds), or the caller dies "before" or "after" it is
         committed."""
         self.kill: Callable[[], None] = lambda: None
-        for name in _METHODS:
+        for name in METHODS:
             setattr(self, name, self._method(name))
 
     def _method(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -96,7 +96,7 @@ class Link:
 
     def _commit(self, name: str, args: Any, options: Any, answer: Any, back: int, lost: bool) -> None:
         try:
-            value = _driven(getattr(self._store, name)(*args, **options))
+            value = driven(getattr(self._store, name)(*args, **options))
         except OncronError as error:
             reply, content = _raise, error
         else:
@@ -120,7 +120,7 @@ class Link:
                 yield
 
 
-_METHODS = [
+METHODS = [
     name
     for name in sorted(dir(ReadableStore))
     if inspect.iscoroutinefunction(getattr(ReadableStore, name)) and name not in vars(Link)
@@ -128,7 +128,7 @@ _METHODS = [
 """Every step of the contract goes over the line."""
 
 
-def _driven(work: Coroutine[Any, Any, Any]) -> Any:
+def driven(work: Coroutine[Any, Any, Any]) -> Any:
     """The store's methods never wait: they are done at the first step."""
     try:
         work.send(None)
