@@ -17,7 +17,8 @@ from typing import IO, Any
 from oncron import RetryIn, RunContext
 from oncron._clock import SECOND, boot_us
 from oncron._lifecycle import Told
-from oncron.cli.warden import GONE, Warden, is_missing, signal_name, to_the_end
+from oncron._unbroken import to_the_end
+from oncron.cli.warden import GONE, Warden, is_missing, signal_name
 
 KEPT = 8 * 1024
 """Bytes of each output, the last ones, that are kept with the run."""

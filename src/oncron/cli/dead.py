@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from oncron import Oncron, Run
-from oncron._clock import from_us
+from oncron import _options as check
+from oncron._clock import SECOND
+from oncron._model import RunFilter, RunRecord, RunState
 from oncron.cli import render
 from oncron.cli.instants import read_duration
 from oncron.cli.look import json_option
+from oncron.cli.paging import every_run
 from oncron.cli.target import Target, takes_target
 from oncron.errors import NotFound, Occupied
-
-_PAGE = 500
 
 
 class _WithDefault(click.Group):
@@ -59,7 +58,7 @@ def list_command(target: Target, limit: int, as_json: bool, **filters: Any) -> N
     """List runs that failed or were lost, newest first, with the reason."""
     runs = target.app.sync(_dead(target, filters, limit))
     if as_json:
-        render.as_json([render.plain(run.record) for run in runs])
+        render.as_json([render.plain(run) for run in runs])
         return
     now = target.now_us()
     render.table(
@@ -118,7 +117,7 @@ async def _retry(target: Target, filters: dict[str, Any], limit: int) -> tuple[l
     opened: list[str] = []
     refused: dict[str, str] = {}
     # Oldest first, so that a schedule's place goes to the run that has waited longest.
-    for run in sorted(found, key=lambda run: (run.tick or run.created_at, run.id))[:limit]:
+    for run in sorted(found, key=lambda run: (run.position, run.id))[:limit]:
         try:
             opened.append((await target.app.retry(run.id)).id)
         except (Occupied, NotFound) as error:
@@ -126,16 +125,21 @@ async def _retry(target: Target, filters: dict[str, Any], limit: int) -> tuple[l
     return opened, refused, len(found) > limit
 
 
-async def _dead(target: Target, filters: dict[str, Any], limit: int | None) -> list[Run[Any]]:
+async def _dead(target: Target, filters: dict[str, Any], limit: int | None) -> list[RunRecord]:
     """Newest first; the newest `limit`, or all."""
     older_than = filters.get("older_than")
-    age = timedelta() if older_than is None else timedelta(seconds=read_duration(older_than, "--older-than"))
-    wanted = {name: filters.get(name) for name in ("schedule", "task")}
-    found: list[Run[Any]] = []
-    for state in ("failed", "lost"):
+    age = 0 if older_than is None else round(read_duration(older_than, "--older-than") * SECOND)
+
+    schedule, task = (check.sought_if(filters[name], name) for name in ("schedule", "task"))
+
+    async def page(where: RunFilter) -> list[RunRecord]:
+        return await target.ask(lambda store: store.runs(where))
+
+    found: list[RunRecord] = []
+    for state in (RunState.FAILED, RunState.LOST):
         of_state = 0
-        async for run in _pages(target.app, state=state, **wanted):
-            if run.ended_at is not None and run.ended_at <= from_us(target.now_us()) - age:
+        async for run in every_run(page, RunFilter(state=state, schedule=schedule, task=task)):
+            if run.ended_at is not None and run.ended_at <= target.now_us() - age:
                 found.append(run)
                 of_state += 1
                 if of_state == limit:
@@ -143,18 +147,7 @@ async def _dead(target: Target, filters: dict[str, Any], limit: int | None) -> l
     return sorted(found, key=lambda run: (run.created_at, run.id), reverse=True)[:limit]
 
 
-async def _pages(app: Oncron, **filters: Any) -> AsyncIterator[Run[Any]]:
-    before: str | None = None
-    while page := await app.runs(**filters, limit=_PAGE, before=before):
-        for run in page:
-            yield run
-        if len(page) < _PAGE:
-            return
-        before = page[-1].id
-
-
-def _row(run: Run[Any], now: int) -> list[render.Cell]:
-    record = run.record
-    name = record.task if record.schedule in (None, record.task) else f"{record.schedule} ({record.task})"
-    ended = "-" if record.ended_at is None else render.away(record.ended_at, now)
-    return [record.id, name, render.styled(record.state.value), ended, str(record.attempt), record.reason or ""]
+def _row(run: RunRecord, now: int) -> list[render.Cell]:
+    name = run.task if run.schedule in (None, run.task) else f"{run.schedule} ({run.task})"
+    ended = "-" if run.ended_at is None else render.away(run.ended_at, now)
+    return [run.id, name, render.styled(run.state.value), ended, str(run.attempt), run.reason or ""]

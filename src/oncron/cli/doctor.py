@@ -12,11 +12,11 @@ from oncron._store import ReadableStore
 from oncron.cli import render
 from oncron.cli.findings import Facts, Finding, examine, misplaced
 from oncron.cli.look import json_option
+from oncron.cli.paging import every_run
 from oncron.cli.target import Target, takes_target
 from oncron.errors import SchemaOutdated, SchemaTooNew, StoreError, StoreUnsafe
 from oncron.triggers.zones import tzdata_version
 
-_PAGE = 1000
 _LOOKED = 20_000
 """So many open runs are looked at, the running ones first."""
 _LOOKED_AGAIN = 50
@@ -89,16 +89,13 @@ async def gather(store: ReadableStore, target: Target) -> Facts:
 
 
 async def _open_runs(store: ReadableStore) -> list[RunRecord]:
-    found: list[RunRecord] = []
+    found: dict[str, RunRecord] = {}
     for state in (RunState.RUNNING, RunState.PENDING):
-        before: str | None = None
-        while len(found) < _LOOKED:
-            page = await store.runs(RunFilter(state=state, limit=_PAGE, before=before))
-            found += page
-            if len(page) < _PAGE:
+        async for run in every_run(store.runs, RunFilter(state=state)):
+            if len(found) == _LOOKED:
                 break
-            before = page[-1].id
-    return list({run.id: run for run in found}.values())
+            found[run.id] = run
+    return list(found.values())
 
 
 def _print(target: Target, facts: Facts | None, findings: list[Finding]) -> None:

@@ -23,12 +23,13 @@ from oncron._clock import SECOND
 from oncron._engine.hold import Hold
 from oncron._groups import LockRecord
 from oncron._model import checked_name
+from oncron._unbroken import to_the_end
 from oncron.cli import render
 from oncron.cli.groups import holder
 from oncron.cli.instants import DURATION, read_duration
 from oncron.cli.run import wait_for
 from oncron.cli.target import Target, takes_target
-from oncron.cli.warden import GONE, Warden, is_missing, signal_name, to_the_end
+from oncron.cli.warden import GONE, Warden, is_missing, signal_name
 
 HELD, NOT_EXECUTABLE, NOT_FOUND = os.EX_TEMPFAIL, 126, 127
 """As sysexits.h has it, and as shells do."""

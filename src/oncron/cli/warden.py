@@ -131,17 +131,3 @@ def is_missing(program: str, path: str | None = None) -> bool:
 
 def signal_name(number: int) -> str:
     return signal.Signals(number).name if number in {*signal.Signals} else "unknown"
-
-
-async def to_the_end(work: Any) -> None:
-    """Cancellations do not break it off, and are passed on afterwards."""
-    doing = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not doing.done():
-        try:
-            await asyncio.wait({doing})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    doing.result()
-    if cancelled is not None:
-        raise cancelled

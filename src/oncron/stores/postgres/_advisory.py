@@ -7,10 +7,11 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from oncron._unbroken import to_the_end
 from oncron.errors import StoreError, StoreUnavailable, StoreUnsafe
 from oncron.stores import _sql
 from oncron.stores.postgres._schema import PACKAGE
-from oncron.stores.postgres._sessions import Session, connected, parameters_of, to_the_end
+from oncron.stores.postgres._sessions import Session, connected, parameters_of
 
 ASK_EVERY_S = 5.0
 """How often a silent session is asked whether it still has the lock."""

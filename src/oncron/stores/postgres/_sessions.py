@@ -18,6 +18,7 @@ import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.rows import tuple_row
 
+from oncron._unbroken import to_the_end
 from oncron.errors import DefinitionError, InvalidOption, NotSupported, StoreError, StoreUnavailable
 from oncron.stores import _caller
 from oncron.stores.postgres import _errors
@@ -260,22 +261,6 @@ def _translated(where: str) -> Any:
 
 
 # --- waiting ----------------------------------------------------------------------------------
-
-
-async def to_the_end(work: Awaitable[T]) -> T:
-    """What it answers. A cancellation does not break it off, and is passed on afterwards."""
-    doing = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not doing.done():
-        try:
-            await asyncio.wait({doing})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        if not doing.cancelled():
-            doing.exception()  # it was looked at
-        raise cancelled
-    return doing.result()
 
 
 async def _unblocked(work: Callable[[], T], instead: Callable[[], None] | None = None) -> T:
