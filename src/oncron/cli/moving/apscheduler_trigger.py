@@ -9,6 +9,7 @@ from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from oncron import cron, daily, every, monthly, once
+from oncron._clock import from_us
 from oncron.cli.moving import fields
 from oncron.cli.moving.moved import NoEquivalent, Rule
 from oncron.triggers import Trigger
@@ -81,10 +82,9 @@ def _zone_name(value: Any) -> str:
 def _instant(value: datetime, reading: Reading) -> datetime:
     """In UTC."""
     zone = _zone(value.tzinfo, reading)
-    naive = value.replace(tzinfo=None)
-    fold = "second" if value.fold else "first"
-    found = once(naive.replace(fold=0), timezone=zone, gap="shift", fold=fold).first_us
-    return datetime.fromtimestamp(found // 1_000_000, UTC) + timedelta(microseconds=found % 1_000_000)
+    naive = value.replace(tzinfo=None, fold=0, microsecond=0)
+    found = once(naive, timezone=zone, gap="shift", fold="second" if value.fold else "first").first_us
+    return from_us(found) + timedelta(microseconds=value.microsecond)
 
 
 def _window(rule: Rule, values: Mapping[str, Any], reading: Reading) -> None:
@@ -231,7 +231,7 @@ def _years(found: Any, text: str, zone: str, rule: Rule) -> None:
 
 
 def _local(naive: datetime, zone: str) -> datetime:
-    return datetime.fromtimestamp(once(naive, timezone=zone).first_us // 1_000_000, UTC)
+    return from_us(once(naive, timezone=zone).first_us)
 
 
 # --- others -----------------------------------------------------------------------------------
