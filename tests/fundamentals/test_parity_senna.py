@@ -167,3 +167,22 @@ async def test_s55_a_run_in_a_batch_may_have_a_time_of_its_own(app: Oncron) -> N
     assert sorted(by_queue) == ["bulk", "slow"]
     later = by_queue["slow"]
     assert later.due_at - later.created_at > timedelta(seconds=0.25)
+
+
+async def test_s13_runs_that_are_enqueued_together_are_taken_in_their_order(app: Oncron) -> None:
+    seen: list[int] = []
+    app.queue("ledger", sequential=True)
+
+    @app.task(queue="ledger")
+    async def post(n: int) -> None:
+        seen.append(n)
+
+    runs = await post.enqueue_many({"n": n} for n in range(12))
+    async with app.batch() as batch:
+        for n in range(12, 20):
+            batch.add(post, n)
+    async with app:
+        for run in runs:
+            await run.wait(15)
+        await batch.wait(15)
+    assert seen == list(range(20))

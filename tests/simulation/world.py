@@ -196,6 +196,7 @@ def virtual_time(seed: int) -> Iterator[VirtualLoop]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_clock, "time", _Time(loop))
         patch.setattr(_model, "os", types.SimpleNamespace(urandom=chance.randbytes))
+        patch.setattr(_model, "_newest", _model._Newest())
         try:
             yield loop
         finally:
