@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import ipaddress
 import os
+import re
 import signal
 import socket
 from collections.abc import Generator
@@ -37,9 +38,9 @@ _STOP_WITHIN = 5
     help=f"Ask for this password, or bearer token.  [default: ${ENVIRONMENT}, which no list of processes shows]",
 )
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without asking who comes.")
-@click.option("--root-path", default="", metavar="PATH", help="Where a proxy in front has put it: /oncron, say.")
+@click.option("--prefix", default="", metavar="PATH", help="Where a proxy in front has put it: /oncron, say.")
 def web_command(
-    target: Target, host: str, port: int, read_only: bool, token: str | None, insecure: bool, root_path: str
+    target: Target, host: str, port: int, read_only: bool, token: str | None, insecure: bool, prefix: str
 ) -> None:
     """Serve the dashboard: schedules, runs, queues, replicas, the load of the coming day; a JSON API under /api.
 
@@ -50,6 +51,8 @@ def web_command(
         raise click.UsageError(
             f"--host {host} is reached from other machines: set --token or ${ENVIRONMENT}, or say --insecure"
         )
+    if prefix and not re.fullmatch(r"(/[\w.~-]+)+", prefix):
+        raise click.UsageError(f"--prefix {prefix}: write it as /oncron or /ops/jobs")
     _refuse_missing()
     from oncron.web._guard import Token
     from oncron.web._site import Dashboard
@@ -60,14 +63,14 @@ def web_command(
     dashboard = Dashboard(target.app, auth=auth, read_only=read_only, hosts=hosts)
     with _listening(host, port) as listener:
         shown = f"[{host}]" if ":" in host else host
-        click.echo(f"oncron's dashboard of {target.name}: http://{shown}:{listener.getsockname()[1]}{root_path}/")
-        serve(dashboard, listener, root_path)
+        click.echo(f"oncron's dashboard of {target.name}: http://{shown}:{listener.getsockname()[1]}{prefix}/")
+        serve(dashboard, listener, prefix)
 
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def serve(dashboard: Dashboard, listener: socket.socket, root_path: str = "") -> None:
+def serve(dashboard: Dashboard, listener: socket.socket, prefix: str = "") -> None:
     """Until a signal, or until the process ends."""
     import uvicorn
 
@@ -87,9 +90,15 @@ def serve(dashboard: Dashboard, listener: socket.socket, root_path: str = "") ->
             dashboard.close()
             await super().shutdown(sockets)
 
+    async def prefixed(scope: Any, receive: Any, send: Any) -> None:
+        # Whether the proxy has taken the prefix off or not.
+        if prefix and scope["type"] == "http" and f"{scope['path']}/".startswith(f"{prefix}/"):
+            scope = {**scope, "root_path": prefix}
+        await dashboard(scope, receive, send)
+
     config = uvicorn.Config(
-        dashboard, log_level="warning", access_log=False, root_path=root_path, proxy_headers=False,
-        timeout_graceful_shutdown=_STOP_WITHIN, server_header=False,
+        prefixed, log_level="warning", access_log=False, proxy_headers=False, server_header=False,
+        timeout_graceful_shutdown=_STOP_WITHIN,
     )  # fmt: skip
     Server(config).run(sockets=[listener])
 
@@ -117,6 +126,7 @@ def _listening(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # whoever reads the address may come at once
     except OSError as error:
         listener.close()
         raise click.UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -12,14 +11,13 @@ from oncron import _options as check
 from oncron._model import Record, RunRecord, ScheduleRecord
 from oncron._shown import done, iso, plain
 from oncron._unclaimable import unclaimable
-from oncron.errors import InvalidOption
 from oncron.web import _fleet
 from oncron.web._actions import ACTIONS, Action
-from oncron.web._found import find_runs, find_schedules, histories, words
+from oncron.web._found import find_schedules, histories, words
 from oncron.web._openapi import document, operations
 from oncron.web._page import Asked
-from oncron.web._pages_of_runs import read_run, wanted_runs
-from oncron.web._pages_of_schedules import read_schedule, wanted_schedules
+from oncron.web._pages_of_runs import list_runs, read_run, wanted_runs
+from oncron.web._pages_of_schedules import read_instant, read_schedule, wanted_schedules
 from oncron.web._reading import Looks
 
 Handler = Callable[[Asked], Awaitable[Response]]
@@ -58,8 +56,10 @@ async def schedule(asked: Asked) -> Response:
 
 async def runs(asked: Asked) -> Response:
     where, text = wanted_runs(asked, asked.number("limit", _PAGE, most=_MOST)), asked.text("text")
-    found = await asked.reading.ask(lambda looks: find_runs(looks, where, text))
-    return JSONResponse({"items": [plain(run) for run in found.rows], "before": found.before})
+    found, workers = await asked.reading.ask(lambda looks: list_runs(looks, where, text))
+    now = asked.reading.now_us
+    items = [plain(run) | {"unclaimable": unclaimable(run, workers, now)} for run in found.rows]
+    return JSONResponse({"items": items, "before": found.before})
 
 
 async def run(asked: Asked) -> Response:
@@ -100,11 +100,7 @@ async def stats(asked: Asked) -> Response:
 
 
 async def why(asked: Asked) -> Response:
-    try:
-        instant = datetime.fromisoformat(asked.needed("instant"))
-    except ValueError:
-        raise InvalidOption("instant: write 2027-03-28T02:30:00Z, or with another offset") from None
-    told = await asked.app.why(asked.needed("schedule"), instant)
+    told = await asked.app.why(asked.needed("schedule"), read_instant(asked.needed("instant")))
     return JSONResponse({
         "schedule": told.schedule, "instant": told.instant.isoformat().replace("+00:00", "Z"), "verdict": told.verdict,
         "reason": told.reason, "run": told.run, "sentence": told.sentence,

@@ -16,7 +16,7 @@ import secrets
 import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -44,6 +44,8 @@ HEADERS = {
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 _USER_CHARS = 100
+_BODY_BYTES = 16 * 1024
+_FIELDS = 20
 
 
 class Refused(Exception):
@@ -90,8 +92,7 @@ class Guard:
 
     async def user(self, request: Request) -> str | Response:
         """The user's name, "" if nobody asks for one. Raises Refused."""
-        host = _host(request)
-        if self.hosts is not None and host not in self.hosts:
+        if self.hosts is not None and (host := _host(request)) not in self.hosts:
             raise Refused(421, f"this dashboard is not {host!r}; it answers to {', '.join(self.hosts)}")
         if self._auth is None:
             return ""
@@ -108,13 +109,16 @@ class Guard:
         if self.read_only:
             raise Refused(403, "this dashboard is read-only; nothing was changed")
         _refuse_foreign(request)
+        _refuse_large(request)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
             return await _json(request)
         if kind != "application/x-www-form-urlencoded":
             raise Refused(415, f"content type {kind!r}: send application/json, or a form of these pages")
-        async with request.form(max_fields=20) as form:
-            given = {name: value for name, value in form.items() if isinstance(value, str)}
+        try:
+            given = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=_FIELDS))
+        except ValueError:
+            raise Refused(400, "the form cannot be read; it is not one of these pages") from None
         cookie = request.cookies.get(CSRF, "")
         token = given.pop("csrf", "")
         if not _TOKEN.fullmatch(cookie) or not hmac.compare_digest(token.encode(), cookie.encode()):
@@ -145,10 +149,18 @@ def _refuse_foreign(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None:
         # A proxy in front may speak https: the host is what tells sites apart.
-        if origin == "null" or urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
-            raise Refused(403, f"this came from {origin}, another site; nothing was changed")
+        if origin.partition("://")[2].lower() != request.headers.get("host", "").lower():
+            raise Refused(403, f"this came from {origin[:100]!r}, another site; nothing was changed")
     elif request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Refused(403, "this came from another site; nothing was changed")
+
+
+def _refuse_large(request: Request) -> None:
+    length = request.headers.get("content-length", "")
+    if not (length.isascii() and length.isdigit()):
+        raise Refused(411, "say how long the body is (content-length)")
+    if len(length) > 9 or int(length) > _BODY_BYTES:
+        raise Refused(413, f"the body has more than {_BODY_BYTES} bytes, and no wish needs as many")
 
 
 async def _json(request: Request) -> dict[str, Any]:
@@ -162,8 +174,11 @@ async def _json(request: Request) -> dict[str, Any]:
 
 
 def _host(request: Request) -> str:
-    """Without the port."""
-    return (urlsplit(f"//{request.headers.get('host', '')}").hostname or "").lower()
+    """Without the port; "" for what is none."""
+    try:
+        return (urlsplit(f"//{request.headers.get('host', '')}").hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 def _plain_name(name: str) -> str:

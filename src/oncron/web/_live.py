@@ -28,6 +28,8 @@ CLIENTS = 500
 _STREAM_FOR = 60 * SECOND
 """Then the browser asks again: a server that is not ours waits for open answers when it stops."""
 _SIGN_EVERY = 15 * SECOND
+_WAIT_FOR = 2 * SECOND
+"""How long the store may be silent until pages say so."""
 _NEWEST, _RUNNING = 20, 100
 
 
@@ -90,7 +92,7 @@ class Live:
             self._clients.discard(news)
 
     def _begin(self) -> None:
-        if self._looking is None and not self._closed:
+        if not self._closed and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look(), name="oncron-web-look")
 
     async def _look(self) -> None:
@@ -101,12 +103,10 @@ class Live:
                 await sleep_us(LOOK_EVERY - (boot_us() - began))
         finally:
             self._looking, self._told = None, Told()
-            if self._clients:
-                self._begin()
 
     async def _look_once(self) -> None:
         try:
-            told = Told(mark=await self._reading.ask(_mark, within=3 * SECOND))
+            told = Told(mark=await self._reading.ask(_mark, within=_WAIT_FOR))
         except OncronError as error:
             told = Told(trouble=str(error))
         except Exception:

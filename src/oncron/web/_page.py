@@ -53,6 +53,8 @@ class Asked:
     path: str
     csrf: str
     user: str = ""
+    admitted: bool = False
+    """Whether it was asked who this is: before, nothing of the store is shown."""
     given: dict[str, Any] = field(default_factory=dict[str, Any])
     """Of a POST."""
     shows_forms: bool = False
@@ -103,7 +105,7 @@ class Asked:
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """HTML; of an open page that asks again only the part that changes."""
-        self.shows_forms = True
+        self.shows_forms = self.admitted and not self.pages.read_only
         part = PART in self.request.headers
         text = self.pages.environment.get_template(template).render(
             layout="part.html" if part else "page.html",
@@ -113,14 +115,15 @@ class Asked:
             address=self.path.strip("/") + (f"?{self.request.url.query}" if self.request.url.query else ""),
             csrf=self.csrf,
             user=self.user,
+            admitted=self.admitted,
             now=self.reading.now_us,
             title=self.pages.title,
-            store=self.reading.url,
+            store=self.reading.url if self.admitted else "",
             read_only=self.pages.read_only,
             mark=self.pages.live.mark,
             **values,
         )
-        return HTMLResponse(text, status, {"vary": PART})
+        return HTMLResponse(text.encode(errors="replace"), status, {"vary": PART})
 
     def error(self, status: int, sentence: str) -> Response:
         sentence = sentence[:1].upper() + sentence[1:]

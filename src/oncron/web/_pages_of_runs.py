@@ -26,7 +26,7 @@ async def runs(asked: Asked) -> Response:
     """`state`, `task`, `schedule`, `queue`, `batch`, `text` narrow it, `before` goes on."""
     where = wanted_runs(asked, PAGE)
     text = asked.text("text")
-    found, workers = await asked.reading.ask(lambda looks: _listed(looks, where, text))
+    found, workers = await asked.reading.ask(lambda looks: list_runs(looks, where, text))
     now = asked.reading.now_us
     return asked.page(
         "runs.html",
@@ -50,7 +50,8 @@ def wanted_runs(asked: Asked, limit: int) -> RunFilter:
     )
 
 
-async def _listed(looks: Looks, where: RunFilter, text: str | None) -> tuple[FoundRuns, list[WorkerRecord]]:
+async def list_runs(looks: Looks, where: RunFilter, text: str | None) -> tuple[FoundRuns, list[WorkerRecord]]:
+    """And who could take those that wait."""
     found = await find_runs(looks, where, text)
     waiting = any(run.state is RunState.PENDING for run in found.rows)
     return found, await looks.workers() if waiting else []

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 from oncron import _defaults as limits, _options as check
-from oncron._clock import SECOND, to_us
+from oncron._clock import SECOND
 from oncron._clock_changes import UNTOUCHED, ClockChange, clock_changes
 from oncron._model import Gap, RunFilter, RunRecord, ScheduleRecord, Status, tick_run_id
 from oncron._plan import next_tick
@@ -145,7 +145,7 @@ async def schedule(asked: Asked) -> Response:
         row, zone, list({run.id: run for run in (*past.of_ticks, *past.runs)}.values()), past.gaps, now
     )
     asked_about = asked.text("why")
-    told = None if asked_about is None else await asked.app.why(name, _instant(asked_about))
+    told = None if asked_about is None else await asked.app.why(name, read_instant(asked_about))
     return asked.page(
         "schedule.html",
         line=line(row, past.history, now),
@@ -192,14 +192,12 @@ def _touching(tick: int, changes: list[ClockChange]) -> ClockChange | None:
     return None
 
 
-def _instant(text: str) -> datetime:
+def read_instant(text: str) -> datetime:
     """ISO 8601; without an offset in UTC. Raises InvalidOption."""
     try:
         found = datetime.fromisoformat(text)
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
-        to_us(found)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidOption(
-            f"why={check.shown(text)} is no instant; write 2027-03-28T02:30:00Z, or with another offset"
+            f"{check.shown(text)} is no instant; write 2027-03-28T02:30:00Z, or with another offset"
         ) from None
-    return found

@@ -119,7 +119,7 @@ class Dashboard:
         user = await self._guard.user(asked.request)
         if isinstance(user, Response):
             return user
-        asked.user = user
+        asked.user, asked.admitted = user, True
         if path.startswith("/static/") and method in ("GET", "HEAD"):
             return self._file(asked, path.removeprefix("/static/"))
         if method in ("GET", "HEAD") and (read := self._get.get(path)):
@@ -160,8 +160,9 @@ class Dashboard:
 
 
 async def _home(asked: Asked) -> Response:
-    del asked
-    return Response(status_code=307, headers={"location": "schedules"})
+    # Where it is mounted may be asked for without the slash at its end: then relative is beside it.
+    path: str = asked.request.scope["path"]
+    return Response(status_code=307, headers={"location": "schedules" if path.endswith("/") else f"{path}/schedules"})
 
 
 def path_of(request: Request) -> str:

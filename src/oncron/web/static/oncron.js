@@ -14,6 +14,8 @@
   let source = null;
   const FETCH_EVERY = 2000;
 
+  if (!live) return;
+
   const main = () => document.getElementById("main");
 
   // --- how long ago -----------------------------------------------------------------------
@@ -174,5 +176,5 @@
     for (const button of event.target.querySelectorAll("button")) button.disabled = true;
   });
 
-  if (live) listen();
+  listen();
 })();
