@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
@@ -121,11 +121,13 @@ async def test_a_loop_that_does_not_turn_is_told_by_both(
     async with app:
         home = app._life.engine._home
         assert home is not None
-        home.loop.call_soon_threadsafe(time.sleep, 1)
+        told = threading.Event()
+        home.loop.call_soon_threadsafe(told.wait, 20)
         assert (await ask("/livez"))[0] == 503
         code, why = status(await ask("/healthz"))
         assert code == 503
         assert "loop did not turn" in why
+        told.set()
 
 
 async def test_metrics_are_where_they_were(app: Oncron, ask: Ask) -> None:
