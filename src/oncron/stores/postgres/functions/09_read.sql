@@ -82,7 +82,8 @@ begin
     v_ids := array(
         select id from (
             (select r.created_at, r.id from runs r
-             where r.ended_at is not null and (r.created_at, r.id) < (v_created_at, v_id)
+             where r.ended_at is not null and (w.state is null or w.state not in ('pending', 'running'))
+                and (r.created_at, r.id) < (v_created_at, v_id)
                 and r.created_at >= coalesce(w.since, -9223372036854775808)
                 and (w.schedule is null or r.schedule = w.schedule) and (w.task is null or r.task = w.task)
                 and (w.queue is null or r.queue = w.queue) and (w.state is null or r.state = w.state)
