@@ -48,7 +48,7 @@ class PgBouncer:
         self._data = self._home / "data"
         self._data.mkdir()
         self.log = self._home / "server.log"
-        self.port = free_port()
+        self.port, self.size = free_port(), size
         (self._data / "users.txt").write_text('"oncron" ""\n', encoding="utf-8")
         (self._data / "pgbouncer.ini").write_text(
             _CONFIGURATION.format(server_port=server_port, port=self.port, size=size), encoding="utf-8"

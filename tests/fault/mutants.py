@@ -6,14 +6,21 @@ of a real defect either. "none" breaks nothing but has every replica fire every 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import os
+import re
+import time
 from collections.abc import Callable
 
-from oncron import _plan
-from oncron._engine import door, keeper, registrar, scheduler, shards
+from msgspec.structs import replace
+
+from oncron import _clock as _clock_module, _plan
+from oncron._engine import door, keeper, registrar, replica, scheduler, shards
 from oncron._model import Reaped, new_run_id
 from oncron.stores import _occupancy as occupancy
+from oncron.stores.postgres import _connection, _pool
 from oncron.stores.sqlite import _fire, _reads, _workers
 from tests.fault.app import app
 
@@ -120,6 +127,97 @@ def lease_never_doubted() -> None:
     keeper.Keeper.doubtful = property(lambda self: False)
 
 
+def late_answers_believed() -> None:
+    """What a claim answered is started however long ago it was asked."""
+    trust = keeper.Keeper.trust
+    keeper.Keeper.trust = lambda self, sent, left: trust(self, sent, left) or True
+
+
+def strays_ignored() -> None:
+    """Leases that a heartbeat tells of, and no answer brought, are nobody's business."""
+    heard = keeper.Keeper._heard
+
+    def deaf(self, pulse, *given, **options):
+        heard(self, replace(pulse, strays=()), *given, **options)
+
+    keeper.Keeper._heard = deaf
+
+
+def first_failure_last() -> None:
+    """A loop that met an error is not started again."""
+
+    async def once(self, name, loop):
+        await loop()
+
+    replica.Replica._supervised = once
+
+
+def no_deadline() -> None:
+    """A call waits for its answer as long as it takes."""
+
+    class Patient:
+        """The module `asyncio`, but for its limits."""
+
+        def __getattr__(self, name):
+            return getattr(asyncio, name)
+
+        def timeout(self, _within):
+            return asyncio.timeout(None)
+
+        timeout_at = timeout
+
+    door.asyncio = _pool.asyncio = _connection.asyncio = Patient()
+
+
+def broken_connections_kept() -> None:
+    """A connection that failed is taken for the next call."""
+
+    @contextlib.asynccontextmanager
+    async def connection(self, until):
+        async with self._free:
+            taken = await self._take(until)
+            try:
+                yield taken
+            finally:
+                self._idle.append(taken)
+
+    async def nothing(self):
+        pass
+
+    _pool.Pool.connection, _pool.Pool.renew = connection, nothing
+    _connection.Connection.is_usable = lambda self: True
+
+
+def time_by_the_wall() -> None:
+    """Waits and leases are measured on the clock that somebody may set."""
+
+    class Wall:
+        """The module `time`, but for the clock that nobody sets."""
+
+        def __getattr__(self, name):
+            return getattr(time, name)
+
+        def clock_gettime_ns(self, _clock):
+            return _clock_module.wall_us() * 1000
+
+    _clock_module.time = Wall()
+
+
+def session_settings() -> None:
+    """The namespace is told to each connection once, not in each step."""
+    connect, send = _connection.Connection.open.__func__, _connection.Connection.send
+
+    async def told(cls, *given):
+        connection = await connect(cls, *given)
+        await connection._line.execute(b"set search_path = oncron")
+        return connection
+
+    async def unqualified(self, message, **options):
+        return await send(self, re.sub(rb'select "?oncron"?[.]', b"select ", message), **options)
+
+    _connection.Connection.open, _connection.Connection.send = classmethod(told), unqualified
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "none": everybody_is_first,
     "compare-and-set dropped": compare_and_set_dropped,
@@ -133,6 +231,13 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "no patience": no_patience,
     "nothing remembered": nothing_remembered,
     "owed ticks dropped by a change": owed_dropped,
+    "late answers believed": late_answers_believed,
+    "strays ignored": strays_ignored,
+    "first failure the last": first_failure_last,
+    "no deadline": no_deadline,
+    "broken connections kept": broken_connections_kept,
+    "time by the wall": time_by_the_wall,
+    "settings of the session": session_settings,
 }
 
 __all__ = ["app"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,23 +41,3 @@ def test_a_long_storm_in_network_and_clocks_loses_and_doubles_nothing(own_postgr
     fleet = Fleet(own_postgres.create_database(), tmp_path, Load(fast=5, second=3, skip=2, queue=2, lease=3))
     more = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(own_postgres)]
     assert weather(fleet, own_postgres.port, more, rounds=10, seed=6).ticks >= 10_000
-
-
-def cut_off(mutant: str, url: str, home: Path) -> list[str]:
-    """What is seen of a replica that is swallowed for two leases while it executes long runs."""
-    fleet = Fleet(url, home, Load(fast=1, second=0, lease=1, work="2500 3000", mutant=mutant), offsets=(0, 0))
-    port = int(url.rsplit(":", 1)[1].split("/", maxsplit=1)[0])
-    with network.linked(fleet, port) as links, fleet.running():
-        time.sleep(1)
-        replica = fleet.holder()
-        with fleet.disturbing("black hole", replica.worker, echo=1):
-            links[replica.name].swallow()
-            time.sleep(3)
-            links[replica.name].heal()
-        time.sleep(1)
-    return network.two_at_once(fleet)
-
-
-@pytest.mark.parametrize("mutant", [pytest.param("none", marks=pytest.mark.long), "lease never doubted"])
-def test_two_at_once_show_when_a_lease_is_never_doubted(mutant: str, postgres_url: str, tmp_path: Path):
-    assert bool(cut_off(mutant, postgres_url, tmp_path)) == (mutant != "none")

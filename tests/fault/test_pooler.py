@@ -8,18 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault import faults
+from tests.fault import faults, pooler
 from tests.fault.fleet import Fleet, Load
+from tests.fault.pooler import pooled
 from tests.pgbouncer import PgBouncer
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def pooled(fleet: Fleet, pgbouncer: PgBouncer, *, listens: bool) -> Fleet:
-    for replica in fleet.replicas:
-        replica.environment["ONCRON_STORE"] = pgbouncer.url(fleet.url)
-        replica.environment["FAULT_LISTEN"] = fleet.url if listens else ""
-    return fleet
 
 
 LONG = pytest.mark.long
@@ -29,16 +23,13 @@ LONG = pytest.mark.long
 def test_a_fleet_behind_pgbouncer_loses_and_doubles_nothing(
     rounds: int, listens: bool, pgbouncer: PgBouncer, postgres_url: str, tmp_path: Path
 ):
-    def restart_pooler(fleet: Fleet, _: object) -> None:
-        with fleet.disturbing("pooler restarted", echo=2):
-            pgbouncer.restart()
-
     fleet = pooled(Fleet(postgres_url, tmp_path, Load(lease=2, skip=1, queue=1)), pgbouncer, listens=listens)
     kinds = [
         ("kill of a holder", faults.kill_holder),
         ("stop past the lease", faults.stop_past_lease),
         ("graceful restart", faults.restart_gracefully),
-        ("pooler restarted", restart_pooler),
+        ("pooler restarted", pooler.restart(pgbouncer)),
+        ("settings left in its sessions", pooler.leave_settings(pgbouncer)),
     ]
     with fleet.running():
         faults.storm(fleet, kinds, rounds=rounds, seed=7)
