@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from tests.docs.snippets import REPOSITORY, environment, run, write_files
+from tests.docs.snippets import REPOSITORY, blocks, environment, run, write_files
 
 PAGE = REPOSITORY / "docs" / "tutorial.md"
 PATIENCE = 40
@@ -66,6 +66,16 @@ class Terminals:
                 replica.stdout.close()
 
 
+def block_with(words: str) -> str:
+    (found,) = (block.text for block in blocks(PAGE) if words in block.text)
+    return found
+
+
+def fields(shown: str) -> set[str]:
+    """What `oncron show` has a line for."""
+    return {line.split("  ")[0] for line in shown.splitlines() if "  " in line}
+
+
 @pytest.fixture
 def terminals(tmp_path: Path) -> Iterator[Terminals]:
     write_files(PAGE, tmp_path)
@@ -97,7 +107,9 @@ def test_a_killed_replica_is_taken_over_and_no_heartbeat_is_lost(
     taken = terminals.until(r"export, attempt 2: part (\d+) of 10 in process (\d+)")
     assert int(taken[2]) != holder
     assert int(taken[1]) <= 3, "what the store did not hear of is done again"
-    assert re.search(r"^attempt +2; 2 of 4 spent$", oncron("show", "jobs", run_id), re.MULTILINE)
+    shown = oncron("show", "jobs", run_id)
+    assert re.search(r"^attempt +2; 2 of 4 spent$", shown, re.MULTILINE)
+    assert fields(block_with("first started")) - {"checkpoint", "ended", "result"} <= fields(shown)
 
     terminals.until("heartbeat of")
     beats = terminals.heartbeats()
