@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import click
+
 import oncron
 from oncron import Oncron, _defaults, _eventlog, _events, _options, backoff, errors, triggers
+from oncron.cli import cli
 from tests.docs.snippets import REPOSITORY
 
 REFERENCE = REPOSITORY / "docs" / "reference"
@@ -124,3 +127,26 @@ def test_every_public_name_is_written_down_with_its_signature() -> None:
             else:
                 expected.append(f"`{name}`")
     assert [name for name in expected if name not in page] == []
+
+
+def commands(group: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(group, click.Group):
+        return
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        yield f"{path} {name}".strip(), command
+        yield from commands(command, f"{path} {name}".strip())
+
+
+def test_every_command_and_every_option_of_one_is_written_down() -> None:
+    page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    missing: list[str] = []
+    for path, command in commands(cli):
+        first, _, rest = path.partition(" ")
+        if f"oncron {first}" not in page or not all(re.search(rf"\b{word}\b", page) for word in rest.split()):
+            missing.append(path)
+        options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+        missing += [f"{path} {each.opts[0]}" for each in options if not any(name in page for name in each.opts)]
+    assert missing == []
