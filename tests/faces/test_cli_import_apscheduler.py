@@ -3,6 +3,7 @@ where it does not."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pickle
 import sqlite3
@@ -402,6 +403,39 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(
     assert "cannot be read" in refused["broken"]
     assert "none of an APScheduler 3 job" in refused["other"]
     assert 'app.add_schedule("good"' in result.out.replace("\n    ", "")
+
+
+def test_no_text_of_a_job_store_becomes_code(oncron: Call, store: BackgroundScheduler, tmp_path: Path) -> None:
+    state = store.add_job(tidy, "cron", hour=3, id="good").__getstate__()
+    hostile = "x\nimport os; os.mkdir('made')\r\u2028\x00" + '"' * 3 + "'" * 3
+    rows = [
+        (hostile, pickle.dumps(state | {"id": hostile})),
+        ("spoken", pickle.dumps(state | {"id": "spoken", "kwargs": {"days": hostile, hostile: 1}})),
+        ("place", pickle.dumps(state | {"id": "place", "func": "os;os:mkdir"})),
+        ("word", pickle.dumps(state | {"id": "word", "func": "os:import"})),
+        ("lacking", pickle.dumps({name: value for name, value in state.items() if name != "coalesce"})),
+        ("odd", pickle.dumps(state | {"id": "odd", "misfire_grace_time": "soon"})),
+    ]
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.executemany("insert into apscheduler_jobs (id, job_state) values (?, ?)", rows)
+    result = oncron("import", "apscheduler", "--jobstore", f"sqlite:///{tmp_path}/store.db")
+    refused = {line.split(": ")[1]: line for line in result.err.splitlines() if line.startswith("refused: ")}
+    assert "has no place that can be imported" in refused["place"]
+    assert "has no place that can be imported" in refused["word"]
+    assert "its state lacks 'coalesce'" in refused["lacking"]
+    assert "it is not as APScheduler 3.11 makes it" in refused["odd"]
+    assert len(refused) == 5, "a name with control characters is none"
+    nodes = list(ast.walk(ast.parse(result.out)))
+    imported = {name.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for name in node.names}
+    assert imported == {"Oncron", "cron", __name__}
+    assert hostile in {node.value for node in nodes if isinstance(node, ast.Constant)}
+
+
+def test_jobs_without_an_id_get_names_that_no_other_job_has(oncron: Call, jobs: Path) -> None:
+    extra = 'scheduler.add_job(mail, "cron", hour=1, id="mail")\nscheduler.add_job(mail, "cron", hour=2, id="mail-3")\n'
+    (jobs / "oldjobs.py").write_text(JOBS + extra)
+    names = {row["name"] for row in oncron("import", "apscheduler", "oldjobs:scheduler", "--json").json["schedules"]}
+    assert {"mail", "mail-2", "mail-3", "mail-4"} <= names
 
 
 def test_attributes_cannot_be_asked_for_through_the_pickle() -> None:

@@ -193,6 +193,8 @@ app.conf.beat_schedule = {
     "thirteenth": {"task": "mail", "schedule": crontab(0, 0, day_of_month="13", day_of_week="fri"), "args": ("a",)},
     "never": {"task": "mail", "schedule": crontab(0, 0, day_of_month="30", month_of_year="2"), "args": ("a",)},
     "taskless": {"schedule": 5},
+    "listless": {"task": "mail", "schedule": 5, "args": 5},
+    "urgent": {"task": "mail", "schedule": 5, "args": ("a",), "options": {"priority": 10**12}},
 }
 """
 
@@ -238,7 +240,10 @@ def test_what_differs_and_what_is_refused_is_told_for_each(oncron: Call, project
     assert rows["often"]["task_options"] == {"timeout": 30}
     assert "autoretry_for= is not taken over" in " ".join(rows["often"]["differs"])
     refused = {row["name"]: row["why"] for row in found["refused"]}
-    assert set(refused) == {"own", "clock", "unnamed", "misfit", "lazy", "thirteenth", "never", "taskless"}
+    expected = {"own", "clock", "unnamed", "misfit", "lazy", "thirteenth", "never", "taskless", "listless", "urgent"}
+    assert set(refused) == expected
+    assert "its args are no list" in refused["listless"]
+    assert "priority=1000000000000: give a number from" in refused["urgent"]
     assert "its schedule is a oldproj.celery.Own, which is code" in refused["own"]
     assert "its nowfun= is a clock of its own" in refused["clock"]
     assert "its positional arguments (1) have no names" in refused["unnamed"]

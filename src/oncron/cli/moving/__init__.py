@@ -7,16 +7,18 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
 
+from oncron import Oncron
 from oncron.cli import render
 from oncron.cli.moving import write as writing
-from oncron.cli.moving.moved import Found
+from oncron.cli.moving.moved import Found, Refused
 from oncron.cli.moving.source import Call, program, trigger_source, written
 from oncron.cli.target import Target, bare
+from oncron.errors import OncronError
 from oncron.triggers.zones import load_zone
 
 
@@ -58,6 +60,7 @@ def _outputs(reads: Callable[..., Found]) -> Callable[..., Any]:
         if write and url is None:
             raise click.UsageError("--write needs --store URL, or $ONCRON_STORE")
         found = reads(**options)
+        _check(found)
         stands = False
         if write:
             stands = _write(found, bare(url or "", namespace, creates=False), names, yes=yes, as_json=as_json)
@@ -70,6 +73,17 @@ def _outputs(reads: Callable[..., Found]) -> Callable[..., Any]:
         return 1 if found.refused or stands else 0
 
     return command
+
+
+def _check(found: Found) -> None:
+    """What oncron would not declare is refused here, and not by the program that was printed."""
+    app = Oncron("memory://")
+    for moved in list(found.moved):
+        try:
+            app.add_schedule(moved.name, moved.trigger, moved.task.name, **cast("Any", moved.options))
+        except OncronError as error:
+            found.moved.remove(moved)
+            found.refused.append(Refused(moved.name, str(error)))
 
 
 def _renamed(given: tuple[str, ...]) -> dict[str, str]:

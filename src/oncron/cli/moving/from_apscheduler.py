@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -142,21 +143,24 @@ def from_store(url: str, table: str, timezone: str | None, *, trusted: bool) -> 
     jobs: list[_Job | Refused] = []
     for row in rows:
         try:
-            jobs.append(_stored(unpickled.job_state(bytes(row["job_state"])), trusted=trusted))
-        except NoEquivalent as error:
+            jobs.append(_stored(unpickled.job_state(bytes(row["job_state"] or b"")), trusted=trusted))
+        except (NoEquivalent, InvalidTrigger) as error:
             jobs.append(Refused(str(row["id"]), str(error)))
+        except KeyError as error:
+            jobs.append(Refused(str(row["id"]), f"its state lacks {error}: it is not as APScheduler 3.11 stores it"))
     return _found(f"APScheduler's job store, table {table}", jobs, Reading(timezone, _now()))
 
 
 def _stored(state: Mapping[str, Any], *, trusted: bool) -> _Job:
-    trigger = state["trigger"]
-    place = str(state["func"])
+    trigger, place, values = state["trigger"], str(state["func"]), getattr(state["trigger"], "values", {})
+    if not isinstance(values, dict):
+        raise NoEquivalent("it was stored by an APScheduler before 3.1: start it once with a newer one")
     return _Job(
-        state["id"],
-        state["name"],
+        str(state["id"]),
+        str(state["name"]),
         place,
         functions.at(place) if trusted else None,
-        State(type(trigger).__name__, getattr(trigger, "values", {})),
+        State(type(trigger).__name__, cast("dict[str, Any]", values)),
         state["args"],
         state["kwargs"],
         state["misfire_grace_time"],
@@ -176,19 +180,29 @@ def _found(origin: str, jobs: Sequence[_Job | Refused], reading: Reading) -> Fou
     found.note("what ran in each process that had the scheduler now runs once per tick, whatever their number")
     read = [job for job in jobs if isinstance(job, _Job)]
     names, running = _task_names(read), _running(read)
-    taken: dict[str, int] = {}
+    taken = {job.id for job in read}
     for job in jobs:
         if isinstance(job, Refused):
             found.refused.append(job)
             continue
         shown = job.name if _OWN_ID.fullmatch(job.id) else job.id
-        taken[shown] = taken.get(shown, 0) + 1
-        shown = shown if taken[shown] == 1 else f"{shown}-{taken[shown]}"
+        if shown != job.id:
+            shown = next(name for name in _numbered(shown) if name not in taken)
+            taken.add(shown)
         try:
             found.moved.append(_moved(shown, job, names, running, reading, found))
         except (NoEquivalent, InvalidTrigger) as error:
             found.refused.append(Refused(shown, str(error)))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            why = f"it is not as APScheduler 3.11 makes it: {type(error).__name__}: {error}"
+            found.refused.append(Refused(shown, why))
     return found
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """`name`, `name-2`, `name-3`, ..."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
 
 
 def _task_names(jobs: Sequence[_Job]) -> dict[str, str]:

@@ -29,7 +29,8 @@ def from_code(place: str, timezone: str | None) -> Found:
     entries = cast("Mapping[str, Mapping[str, Any]]", app.conf.beat_schedule or {})
     found = Found(f"Celery beat ({place})")
     say_in_general(found)
-    for name, entry in entries.items():
+    for given, entry in entries.items():
+        name = str(given)
         if entry.get("task") == HOUSEKEEPING:
             found.note(f"{HOUSEKEEPING} is Celery's own and stays there")
             continue
@@ -90,6 +91,8 @@ def _zone(app: Any, timezone: str | None) -> str:
 def _moved(name: str, entry: Mapping[str, Any], app: Any, zone: str) -> Moved:
     if not isinstance(entry.get("task"), str) or "schedule" not in entry:
         raise NoEquivalent("an entry has a task and a schedule; beat would refuse it")
+    if not isinstance(entry.get("args") or (), list | tuple) or not isinstance(entry.get("kwargs") or {}, dict):
+        raise NoEquivalent("its args are no list, or its kwargs no dict; beat would refuse it")
     rule = _rule(entry["schedule"], zone, relative=bool(entry.get("relative")))
     task = app.tasks.get(entry["task"])
     function: Callable[..., Any] | None = None if task is None else getattr(task, "_orig_run", task.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import keyword
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,9 @@ def task_of(name: str, place: str, function: Callable[..., Any] | None, options:
     """A task of the function at `module:name.name`. Where the function is there, oncron is asked whether it takes it.
     Raises NoEquivalent."""
     module, _, path = place.partition(":")
+    # The place may come from a job store, and goes into a program.
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in f"{module}.{path}".split(".")):
+        raise NoEquivalent(f"its function {place!r} has no place that can be imported: give it a name in a module")
     if function is not None:
         try:
             Oncron("memory://").task(name=name, **options)(function)

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, cast
 
+from oncron.cli import render
 from oncron.cli.moving.moved import Found, Moved, NoEquivalent, TaskCode
 from oncron.triggers import Trigger
 from oncron.triggers.text import read
@@ -79,7 +80,7 @@ def _joined(paragraphs: Iterable[str]) -> str:
 
 
 def _docstring(text: str) -> str:
-    return '"""' + text.replace("\\", "\\\\").replace('"""', "'''") + '"""'
+    return '"""' + render.printable(text).replace("\\", "\\\\").replace('"""', "'''") + '"""'
 
 
 def _declaration(moved: Moved) -> str:
@@ -95,7 +96,11 @@ def _declaration(moved: Moved) -> str:
 
 def _comment(text: str, after: str = "") -> str:
     wrapped = textwrap.wrap(
-        " ".join(text.split()), _WIDTH - 2, subsequent_indent=after, break_long_words=False, break_on_hyphens=False
+        render.printable(" ".join(text.split())),
+        _WIDTH - 2,
+        subsequent_indent=after,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     return "\n".join(f"# {line}" for line in wrapped)
 

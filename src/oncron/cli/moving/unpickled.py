@@ -17,10 +17,11 @@ from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from oncron.cli.moving.moved import NoEquivalent
+from oncron.triggers.zones import load_zone
 
 _BUILT: dict[tuple[str, str], Any] = {
     **{("datetime", name): getattr(dt, name) for name in ("date", "datetime", "time", "timedelta", "timezone")},
-    **{("builtins", name): getattr(builtins, name) for name in ("set", "frozenset", "bytearray", "complex")},
+    **{("builtins", name): getattr(builtins, name) for name in ("set", "frozenset")},
     ("decimal", "Decimal"): decimal.Decimal,
     ("uuid", "UUID"): uuid.UUID,
 }
@@ -43,7 +44,7 @@ class _Zones:
 
 
 def _zone(key: Any, *_: Any) -> ZoneInfo:
-    return ZoneInfo(key if isinstance(key, str) else "")
+    return ZoneInfo(load_zone(key).name)
 
 
 def _attribute(owner: Any, name: Any) -> Callable[..., Any]:
