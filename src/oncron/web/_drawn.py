@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
@@ -48,24 +48,29 @@ def marks_of(runs: Sequence[RunRecord], gaps: Sequence[Gap]) -> list[pictures.Ma
 
 
 def past_pictures(
-    row: ScheduleRecord, zone: str, runs: Sequence[RunRecord], gaps: Sequence[Gap], now: int
+    row: ScheduleRecord, zone: str, runs: Sequence[RunRecord], gaps: Sequence[Gap], known_from: int, now: int
 ) -> dict[str, Markup]:
-    """SVG by name: what became of the ticks that are on record."""
-    marks = marks_of(runs, gaps)
+    """SVG by name: what became of the ticks that are on record, those before `known_from` left out: of them only the
+    gaps are known, and it would seem that nothing ran."""
+    marks = [mark for mark in marks_of(runs, gaps) if (mark.last or mark.at) >= known_from]
     if not marks:
         return {}
-    oldest = min(mark.at for mark in marks)
-    start = max(oldest, now - _DAYS * limits.DAY)
-    margin = max((now - start) // _MARGIN, 1_000_000)
-    start, end = start - margin, now + margin
+    oldest = max(min(mark.at for mark in marks), now - _DAYS * limits.DAY, known_from)
+    margin = max((now - oldest) // _MARGIN, 1_000_000)
+    start, end = oldest - margin, now + margin
     name, timeout = row.name, row.definition.timeout
     drawn = {
-        "timeline": pictures.timeline(marks, schedule=name, zone=zone, start=start, end=end, now=now),
-        "calendar": pictures.calendar(marks, schedule=name, zone=zone, start=start, end=end, now=now),
+        "timeline": _both(pictures.timeline, marks, schedule=name, zone=zone, start=start, end=end, now=now),
+        "calendar": pictures.calendar(marks, schedule=name, zone=zone, start=oldest, end=now + 1, now=now),
         "durations": pictures.durations(marks, schedule=name, zone=zone, start=start, end=end, timeout=timeout),
         "lateness": pictures.latenesses(marks, schedule=name, zone=zone, start=start, end=end),
     }
     return {kind: Markup(svg) for kind, svg in drawn.items() if svg}  # noqa: S704 - the pictures escape what they show
+
+
+def _both(draw: Callable[..., str], what: Sequence[object], **options: object) -> str:
+    """For a desk and for a phone: the style sheet shows one of them."""
+    return draw(what, **options) + draw(what, **options, slim=True, ident=f"{draw.__name__}-slim")
 
 
 def coming_picture(
@@ -75,7 +80,7 @@ def coming_picture(
     jumps = [
         pictures.Jump(at=change.at, before=change.before, after=change.after, what=change.what) for change in changes
     ]
-    drawn = pictures.coming(ticks, schedule=row.name, zone=zone, now=now, jumps=jumps)
+    drawn = _both(pictures.coming, ticks, schedule=row.name, zone=zone, now=now, jumps=jumps)
     return Markup(drawn)  # noqa: S704 - see above
 
 

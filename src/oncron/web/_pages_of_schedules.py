@@ -33,7 +33,7 @@ from oncron.web._reading import Looks
 
 PAGE = 50
 _COMING = 10
-_PAST_TICKS = 200
+_PAST_TICKS = 500
 _NEWEST = 20
 _GAPS = 200
 
@@ -112,6 +112,8 @@ class Past:
     runs: list[RunRecord]
     """Newest first, those that no tick asked for included."""
     of_ticks: list[RunRecord]
+    known_from: int
+    """The oldest tick whose run was looked for."""
     gaps: list[Gap]
 
 
@@ -127,6 +129,7 @@ async def read_schedule(looks: Looks, name: str) -> Past:
         row=row,
         history=(await histories(looks, rows))[name],
         runs=await looks.runs(RunFilter(schedule=name, limit=_NEWEST)),
+        known_from=ticks[0] if len(ticks) == _PAST_TICKS else 0,
         of_ticks=await runs_by_id(looks, (tick_run_id(name, tick) for tick in ticks)),
         gaps=await looks.gaps(name, limit=_GAPS),
     )
@@ -141,9 +144,8 @@ async def schedule(asked: Asked) -> Response:
     changes = [] if trigger is None else clock_changes(trigger, now)
     zone = (None if trigger is None else trigger.timezone) or "UTC"
     ticks = [] if trigger is None or row.status is not Status.ACTIVE else _coming(row, trigger, now, changes)
-    drawn = past_pictures(
-        row, zone, list({run.id: run for run in (*past.of_ticks, *past.runs)}.values()), past.gaps, now
-    )
+    on_record = list({run.id: run for run in (*past.of_ticks, *past.runs)}.values())
+    drawn = past_pictures(row, zone, on_record, past.gaps, past.known_from, now)
     asked_about = asked.text("why")
     told = None if asked_about is None else await asked.app.why(name, read_instant(asked_about))
     return asked.page(

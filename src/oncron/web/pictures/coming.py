@@ -11,7 +11,7 @@ from oncron.web.pictures.facts import Jump, Outcome
 from oncron.web.pictures.glyphs import glyph
 from oncron.web.pictures.svg import element, number, picture, text, tooltip
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT = 1080, 92, 40, 40
+_HEIGHT, _EDGE = 92, 40
 _LINE = 46
 _MOST = 300
 
@@ -23,22 +23,25 @@ def coming(
     zone: str,
     now: int,
     jumps: Sequence[Jump] = (),
+    slim: bool = False,
     ident: str = "coming",
 ) -> str:
     """The ticks in order on a line from `now` on, with the clock changes up to the last of them marked, and the ticks
-    that lie in the hour that such a change skips or repeats. A later change is said in words only."""
+    that lie in the hour that such a change skips or repeats. A later change is said in words only. `slim` is for a
+    phone's width."""
+    width = 520 if slim else 1080
     ahead = [tick for tick in ticks if tick > now][:_MOST]
     clocks = Clocks(zone)
-    inside = [element("path", class_="lane", d=f"M{_LEFT} {_LINE}H{_WIDTH - _RIGHT}")]
+    inside = [element("path", class_="lane", d=f"M{_EDGE} {_LINE}H{width - _EDGE}")]
     if ahead:
         reach = max(ahead[-1] - now, SECOND)
         near = [jump for jump in jumps if now < jump.at <= ahead[-1]]
-        inside += _drawn(ahead, near, clocks, now, reach)
+        inside += _drawn(ahead, near, clocks, now, reach, width)
     else:
-        inside.append(text(_WIDTH / 2, _LINE - 10, "No tick is to come.", class_="name", anchor="middle"))
+        inside.append(text(width / 2, _LINE - 10, "No tick is to come.", class_="name", anchor="middle"))
     return picture(
-        "coming",
-        _WIDTH,
+        "coming slim" if slim else "coming",
+        width,
         _HEIGHT,
         title=f"Coming ticks of {schedule}",
         desc=_said(ahead, jumps, clocks, now),
@@ -52,22 +55,24 @@ def is_touched(tick: int, jumps: Sequence[Jump]) -> bool:
     return any(abs(tick - jump.at) < abs(jump.after - jump.before) * SECOND or tick == jump.at for jump in jumps)
 
 
-def _drawn(ahead: Sequence[int], jumps: Sequence[Jump], clocks: Clocks, now: int, reach: int) -> Iterator[str]:
-    across = _WIDTH - _LEFT - _RIGHT
+def _drawn(
+    ahead: Sequence[int], jumps: Sequence[Jump], clocks: Clocks, now: int, reach: int, width: int
+) -> Iterator[str]:
+    across = width - 2 * _EDGE
 
     def x(instant: int) -> float:
-        return _LEFT + across * (instant - now) / reach
+        return _EDGE + across * (instant - now) / reach
 
-    for at, label in clocks.grid(now, now + reach, 12):
+    for at, label in clocks.grid(now, now + reach, width // 90):
         yield element("path", class_="grid", d=f"M{number(x(at))} {_LINE - 14}V{_LINE + 14}")
         yield text(x(at), _HEIGHT - 10, label, class_="axis", anchor="middle")
-    yield text(_LEFT, _LINE - 24, "now", class_="note", anchor="middle")
-    yield element("path", class_="now", d=f"M{_LEFT} {_LINE - 18}V{_LINE + 18}")
+    yield text(_EDGE, _LINE - 24, "now", class_="note", anchor="middle")
+    yield element("path", class_="now", d=f"M{_EDGE} {_LINE - 18}V{_LINE + 18}")
     for jump in jumps:
         there, what = x(jump.at), shift(jump.before * SECOND, jump.after * SECOND)
         said = tooltip(f"{clocks.stamp(jump.at)}: {what}. {jump.what}")
         yield element("path", said, class_="jump", d=f"M{number(there)} {_LINE - 18}V{_LINE + 18}")
-        yield text(min(max(there, 60), _WIDTH - 60), _LINE - 24, what, class_="note", anchor="middle")
+        yield text(min(max(there, 60), width - 60), _LINE - 24, what, class_="note", anchor="middle")
     for tick in ahead:
         touched = is_touched(tick, jumps)
         said = f"{clocks.stamp(tick)}, {away(tick, now)}{': the clocks change' if touched else ''}"

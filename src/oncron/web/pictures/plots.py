@@ -13,7 +13,7 @@ from oncron.web.pictures.glyphs import BADNESS, WORDS, glyph
 from oncron.web.pictures.svg import element, linked, number, picture, text, tooltip
 from oncron.web.pictures.tally import grouped
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _FOOT = 540, 240, 58, 88, 14, 28
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _FOOT = 540, 240, 58, 100, 14, 28
 _LOW = _HEIGHT - _FOOT
 _EMPTY = 56
 _SINGLY, _DOTS = 240, 4000

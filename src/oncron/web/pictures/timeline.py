@@ -14,8 +14,7 @@ from oncron.web.pictures.glyphs import BADNESS, WORDS, glyph
 from oncron.web.pictures.svg import element, linked, number, picture, text, tooltip
 from oncron.web.pictures.tally import SAID, Tally, grouped
 
-_WIDTH, _LEFT, _RIGHT, _TOP, _FOOT = 1080, 168, 16, 26, 26
-_ACROSS = _WIDTH - _LEFT - _RIGHT
+_RIGHT, _TOP, _FOOT = 16, 26, 26
 _LANE, _LATE_LANE = 30, 46
 _SINGLY, _SINGLY_IN_ALL = 80, 240
 """A lane with more marks is drawn as columns; so are the fullest lanes when there are more in all."""
@@ -27,20 +26,29 @@ _LATE_FROM = 1000
 
 
 def timeline(
-    marks: Sequence[Mark], *, schedule: str, zone: str, start: int, end: int, now: int, ident: str = "timeline"
+    marks: Sequence[Mark],
+    *,
+    schedule: str,
+    zone: str,
+    start: int,
+    end: int,
+    now: int,
+    slim: bool = False,
+    ident: str = "timeline",
 ) -> str:
-    """Ticks in [start, end) by outcome, a lane each, and how late they started. Marks outside are left out."""
+    """Ticks in [start, end) by outcome, a lane each, and how late they started. Marks outside are left out. `slim` is
+    for a phone's width."""
     end = max(end, start + 1)
     shown = sorted((m for m in marks if m.count and m.at < end and (m.last or m.at) >= start), key=lambda m: m.at)
-    line = _Line(Clocks(zone), start, end)
+    line = _Line(Clocks(zone), start, end, *((540, 178, 4) if slim else (1080, 168, 14)))
     lanes = [o for o in SAID if o is Outcome.SUCCEEDED or any(m.outcome is o for m in shown)]
     height = _TOP + len(lanes) * _LANE + _LATE_LANE + _FOOT
     inside = [*_background(line, height), *_lanes(line, lanes, shown), *_late(line, shown, _TOP + len(lanes) * _LANE)]
     if start <= now < end:
         inside.append(_now(line, now, height))
     return picture(
-        "timeline",
-        _WIDTH,
+        "timeline slim" if slim else "timeline",
+        line.width,
         height,
         title=f"What became of the ticks of {schedule}",
         desc=_said(line, shown),
@@ -54,12 +62,26 @@ class _Line:
     clocks: Clocks
     start: int
     end: int
+    width: int
+    left: int
+    labels: int
+    """About so many on the axis."""
+
+    @property
+    def right(self) -> int:
+        return self.width - _RIGHT
+
+    @property
+    def across(self) -> int:
+        return self.right - self.left
 
     def x(self, instant: int) -> float:
-        return _LEFT + _ACROSS * (min(max(instant, self.start), self.end) - self.start) / (self.end - self.start)
+        return self.left + self.across * (min(max(instant, self.start), self.end) - self.start) / (
+            self.end - self.start
+        )
 
     def instant(self, x: float) -> int:
-        return self.start + round((x - _LEFT) * (self.end - self.start) / _ACROSS)
+        return self.start + round((x - self.left) * (self.end - self.start) / self.across)
 
 
 def _said(line: _Line, marks: Sequence[Mark]) -> str:
@@ -85,10 +107,10 @@ def _background(line: _Line, height: float) -> Iterator[str]:
     low, foot = height - _FOOT, height - 8
     if line.end - line.start <= _BANDS * DAY:
         yield from _bands(line, low)
-    for at, label in line.clocks.grid(line.start, line.end, 14):
+    for at, label in line.clocks.grid(line.start, line.end, line.labels):
         x = line.x(at)
         yield element("path", class_="grid", d=f"M{number(x)} {_TOP}V{number(low)}")
-        if x > _LEFT + 14 and x < _WIDTH - _RIGHT - 10:
+        if x > line.left + 14 and x < line.right - 10:
             yield text(x, foot, label, class_="axis", anchor="middle")
     for at, before, after in line.clocks.jumps(line.start, line.end)[:12]:
         x = line.x(at)
@@ -113,7 +135,7 @@ def _bands(line: _Line, low: float) -> Iterator[str]:
 
 def _now(line: _Line, now: int, height: float) -> str:
     x = line.x(now)
-    label = text(min(x, _WIDTH - 22), _TOP - 10, "now", class_="note", anchor="middle")
+    label = text(min(x, line.width - 22), _TOP - 10, "now", class_="note", anchor="middle")
     return element("path", class_="now", d=f"M{number(x)} {_TOP - 4}V{number(height - _FOOT)}") + label
 
 
@@ -129,10 +151,10 @@ def _lanes(line: _Line, lanes: Sequence[Outcome], marks: Sequence[Mark]) -> Iter
     for place, lane in enumerate(lanes):
         y, tally = _TOP + place * _LANE, Tally(by_lane[lane])
         more = "≥ " if tally.at_least else ""
-        yield element("path", class_="lane", d=f"M{_LEFT} {number(y + _LANE)}H{_WIDTH - _RIGHT}")
+        yield element("path", class_="lane", d=f"M{line.left} {number(y + _LANE)}H{line.right}")
         yield glyph(lane, 12, y + _LANE / 2, 5)
         yield text(26, y + _LANE / 2 + 4.5, WORDS[lane], class_="name")
-        yield text(_LEFT - 12, y + _LANE / 2 + 4.5, f"{more}{grouped(tally.total)}", class_="count", anchor="end")
+        yield text(line.left - 12, y + _LANE / 2 + 4.5, f"{more}{grouped(tally.total)}", class_="count", anchor="end")
         drawn = _single if lane in singly else _columns
         yield from drawn(line, lane, by_lane[lane], y, width)
 
@@ -183,7 +205,7 @@ def _columns(line: _Line, lane: Outcome, marks: Sequence[Mark], y: float, width:
     yield f'<g class="o-{lane.value} column">'
     for place, count in sorted(counted.items()):
         high = max(3.0, (_LANE - 6) * math.sqrt(count / most))
-        x = _LEFT + place * width
+        x = line.left + place * width
         said = tooltip(f"from {line.clocks.stamp(line.instant(x))}: {grouped(count)} {word}")
         yield element("rect", said, x=x, y=y + _LANE - 1 - high, width=width - 0.6, height=high)
     yield "</g>"
@@ -199,10 +221,10 @@ def _column_width(line: _Line, crowded: Sequence[Sequence[Mark]]) -> float:
 def _counted(line: _Line, marks: Sequence[Mark], width: float) -> Counter[int]:
     """Ticks by column. A gap's are spread over the columns that it covers."""
     found: Counter[int] = Counter()
-    last = math.ceil(_ACROSS / width) - 1
+    last = math.ceil(line.across / width) - 1
 
     def column(instant: int) -> int:
-        return min(last, int((line.x(instant) - _LEFT) / width))
+        return min(last, int((line.x(instant) - line.left) / width))
 
     for mark in marks:
         first, until = column(mark.at), column(mark.at if mark.last is None else mark.last)
@@ -222,16 +244,16 @@ def _late(line: _Line, marks: Sequence[Mark], y: float) -> Iterator[str]:
     worst: dict[int, int] = {}
     for mark in marks:
         if mark.late is not None and mark.at >= line.start:
-            place = int((line.x(mark.at) - _LEFT) / _NARROW)
+            place = int((line.x(mark.at) - line.left) / _NARROW)
             worst[place] = max(worst.get(place, 0), mark.late)
     most = max(worst.values(), default=0)
     yield text(26, y + 21, "Lateness", class_="name")
-    yield text(_LEFT - 12, y + 21, f"≤ {short(most)}" if worst else "–", class_="count", anchor="end")
+    yield text(line.left - 12, y + 21, f"≤ {short(most)}" if worst else "–", class_="count", anchor="end")
     reach = max(1.0, math.log10(max(most, _LATE_FROM * 10) / _LATE_FROM))
     yield '<g class="late column">'
     for place, late in sorted(worst.items()):
         high = 2 + (_LATE_LANE - 14) * math.log10(max(late, _LATE_FROM) / _LATE_FROM) / reach
-        x = _LEFT + place * _NARROW
+        x = line.left + place * _NARROW
         said = tooltip(f"from {line.clocks.stamp(line.instant(x))}: at most {span(late)} late")
         yield element("rect", said, x=x, y=y + _LATE_LANE - high, width=_NARROW - 0.8, height=high)
     yield "</g>"

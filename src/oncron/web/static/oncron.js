@@ -50,7 +50,7 @@
   const busy = () => {
     const at = document.activeElement;
     if (at && main().contains(at) && /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName)) return true;
-    if (main().querySelector("details[open].act")) return true;
+    if (main().querySelector("dialog:popover-open")) return true;
     const chosen = document.getSelection();
     return Boolean(chosen && !chosen.isCollapsed && main().contains(chosen.anchorNode));
   };
@@ -58,6 +58,7 @@
   const say = (text, bad) => {
     live.textContent = text;
     live.classList.toggle("bad", Boolean(bad));
+    live.classList.toggle("on", !bad);
   };
 
   const alarm = (why) => {
@@ -146,7 +147,6 @@
         if (!source || source.readyState !== EventSource.OPEN) say("not live", true);
       }, 3000);
     });
-    source.addEventListener("open", () => say("live"));
   };
 
   const leave = () => {
