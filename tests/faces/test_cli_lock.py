@@ -75,19 +75,27 @@ def number_in(file: Path) -> int:
 # --- one at a time ----------------------------------------------------------------------------
 
 
-def test_of_five_at_once_one_runs_and_four_are_told_who(lock: Lock, url: str, tmp_path: Path) -> None:
-    script = "echo x >> ran; until test -e done; do sleep 0.05; done"
-    callers = [lock("--", "sh", "-c", script, store=url) for _ in range(5)]
+def test_of_five_at_once_one_runs_and_four_are_told_who_and_when_it_is_killed_the_lock_is_free_within_its_lease(
+    lock: Lock, url: str, peer: Callable[[str], App], tmp_path: Path
+) -> None:
+    app = peer(url)
+    callers = [lock("--", "sh", "-c", f"echo x >> ran; {STUBBORN}", store=url) for _ in range(5)]
     wait_until(lambda: sum(caller.process.poll() is not None for caller in callers) == 4)
-    (tmp_path / "done").touch()
-    assert sorted(caller.ends() for caller in callers) == [0, 75, 75, 75, 75]
-    assert (tmp_path / "ran").read_text() == "x\n"
-    (winner,) = (caller for caller in callers if caller.process.returncode == 0)
+    (winner,) = (caller for caller in callers if caller.process.poll() is None)
+    losers = [caller for caller in callers if caller is not winner]
+    assert [caller.process.returncode for caller in losers] == [75, 75, 75, 75]
     said = re.compile(
         rf"oncron lock: lock 'job' is held by process {winner.process.pid} on \S+ since \S+ \S+Z \(.* ago\); "
         r"--wait waits for it\n"
     )
-    assert all(said.fullmatch(caller.said) for caller in callers if caller is not winner)
+    assert all(said.fullmatch(caller.said) for caller in losers)
+    pid = number_in(tmp_path / "pid")
+    winner.tell(signal.SIGKILL)
+    killed_at = time.monotonic()
+    with app.lock("job", wait=10):
+        assert not is_alive(pid)
+        assert time.monotonic() - killed_at < 3.5
+    assert (tmp_path / "ran").read_text() == "x\n"
 
 
 def test_those_who_wait_have_it_one_after_the_other(lock: Lock, tmp_path: Path) -> None:
@@ -145,22 +153,19 @@ def test_whatever_is_open_passes_through_untouched(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (every, every[::-1])
 
 
-def test_the_command_finds_the_lock_and_a_token_that_grows(in_process: Call, tmp_path: Path) -> None:
-    script = "echo $ONCRON_LOCK $ONCRON_TOKEN"
-    first, second = (
-        in_process("lock", "the job", "--store", STORE, "--", "sh", "-c", script, cwd=tmp_path).out for _ in range(2)
-    )
-    assert first.startswith("the job ")
-    assert int(first.split()[-1]) < int(second.split()[-1])
-
-
-@pytest.mark.parametrize(
-    ("script", "code", "says"),
-    [("exit 3", 3, ""), ("kill -USR1 $$", 128 + signal.SIGUSR1, ""), ("exit 75", 75, "")],
-)
-def test_the_exit_code_is_the_commands(in_process: Call, tmp_path: Path, script: str, code: int, says: str) -> None:
-    done = in_process("lock", "job", "--store", STORE, "--", "sh", "-c", script, cwd=tmp_path)
-    assert (done.code, done.out, done.err) == (code, "", says)
+def test_the_command_finds_the_lock_and_a_token_that_grows_and_its_exit_code_is_oncrons(
+    in_process: Call, tmp_path: Path
+) -> None:
+    told = [
+        in_process("lock", "the job", "--store", STORE, "--", "sh", "-c", f"echo $ONCRON_LOCK $ONCRON_TOKEN; {end}",
+                   cwd=tmp_path)
+        for end in ("exit 75", "kill -USR1 $$")
+    ]  # fmt: skip
+    assert [(each.code, each.err) for each in told] == [(75, ""), (128 + signal.SIGUSR1, "")]
+    first, second = (re.fullmatch(r"the job (\d+)\n", each.out) for each in told)
+    assert first is not None
+    assert second is not None
+    assert int(first[1]) < int(second[1])
 
 
 def test_a_command_that_cannot_be_run_is_told_as_shells_do(
@@ -213,7 +218,7 @@ def test_what_is_ignored_from_the_start_stays_ignored(tmp_path: Path) -> None:
 
 
 def test_at_a_terminal_the_command_reads_it_and_gets_its_ctrl_c_once(tmp_path: Path) -> None:
-    script = 'trap "echo caught" INT; read word; echo word is $word; sleep 5 & wait; read word; exit 6'
+    script = 'trap "echo caught" INT; read word; echo word is $word; until test -e done; do sleep 0.02; done; exit 6'
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)
@@ -231,7 +236,7 @@ def test_at_a_terminal_the_command_reads_it_and_gets_its_ctrl_c_once(tmp_path: P
         until(b"word is swordfish")
         os.write(terminal, b"\x03")
         until(b"caught")
-        os.write(terminal, b"\n")
+        (tmp_path / "done").touch()
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 6
         assert shown.count(b"caught") == 1
     finally:
@@ -241,24 +246,11 @@ def test_at_a_terminal_the_command_reads_it_and_gets_its_ctrl_c_once(tmp_path: P
 # --- ends -------------------------------------------------------------------------------------
 
 
-def test_the_lock_of_a_killed_holder_is_free_within_its_lease_and_its_command_is_dead_by_then(
-    lock: Lock, url: str, peer: Callable[[str], App], tmp_path: Path
-) -> None:
-    app = peer(url)
-    holder = lock("--", "sh", "-c", STUBBORN, store=url)
-    pid = number_in(tmp_path / "pid")
-    holder.tell(signal.SIGKILL)
-    killed_at = time.monotonic()
-    with app.lock("job", wait=10):
-        assert not is_alive(pid)
-        assert time.monotonic() - killed_at < 3.5
-
-
 def test_while_oncron_stands_still_its_command_ends_before_the_lease(
     lock: Lock, peer: Callable[[str], App], tmp_path: Path
 ) -> None:
     app = peer(f"sqlite:///{tmp_path}/jobs.db")
-    holder = lock("--", "sh", "-c", STUBBORN)
+    holder = lock("--lease", "4s", "--", "sh", "-c", STUBBORN)
     pid = number_in(tmp_path / "pid")
     holder.tell(signal.SIGSTOP)
     with app.lock("job", wait=10):

@@ -37,9 +37,9 @@ _BY_SIGNAL = 128
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _FOREVER = "forever"
 _RELEASED_WITHIN_S = 2
-_DOUBT, _GRACE = 8, 10
+_DOUBT, _GRACE = 7, 12
 """Shares of a lease. A holder gives a lock up a sixth of its lease before others may have it. Oncron that stands still
-does not notice: then the warden ends the command, an eighth before. SIGKILL comes a tenth after SIGTERM at most, so
+does not notice: then the warden ends the command, a seventh before. SIGKILL comes a twelfth after SIGTERM at most, so
 before anybody else can run."""
 
 
@@ -94,7 +94,7 @@ class _Wish:
 )  # fmt: skip
 @click.option(
     "--kill-after", default="10s", metavar="DURATION",
-    help="From SIGTERM to SIGKILL when the lock is lost; at most a tenth of the lease.  [10s]",
+    help="From SIGTERM to SIGKILL when the lock is lost; at most a twelfth of the lease.  [10s]",
 )  # fmt: skip
 def lock_command(
     target: Target, name: str, wait: str | None, lease_for: str, kill_after: str, command: tuple[str, ...]
