@@ -21,7 +21,7 @@ _HOUR = 3600 * SECOND
 _LOOKED_AT = ((30 * _HOUR, 54 * _HOUR), (4 * _HOUR, 4 * _HOUR), (90 * 60 * SECOND, 90 * 60 * SECOND))
 """Before and after a jump: less where there are many ticks."""
 _HOURS_AFTER = 30 * _HOUR
-_MANY = 500
+_MANY = 250
 _SHOWN = 3
 
 

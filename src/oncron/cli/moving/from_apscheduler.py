@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from inspect import isclass, ismethod
 from typing import Any, cast
 from zoneinfo import ZoneInfo
@@ -22,6 +23,7 @@ from oncron.cli.moving.moved import Found, Moved, NoEquivalent, Refused, Rule
 from oncron.cli.moving.source import refuse_unwritable
 from oncron.cli.target import import_here
 from oncron.errors import InvalidTrigger
+from oncron.triggers import parse
 
 _OWN_ID = re.compile(r"[0-9a-f]{32}")
 _ZONED = (
@@ -281,12 +283,20 @@ def _clock_changes(rule: Rule, reading: Reading, found: Found) -> list[str]:
     if not rule.texts:
         return []
     try:
-        module = importlib.import_module("apscheduler.triggers.cron")
+        importlib.import_module("apscheduler.triggers.cron")
     except ModuleNotFoundError:
         found.note("what clock changes did there is not told: APScheduler, which knows it, is not installed here")
         return []
-    theirs = module.CronTrigger(**rule.texts, timezone=ZoneInfo(rule.trigger.timezone or "UTC"))
-    return clocks.differences(rule.trigger, lambda start, end: ticks(theirs, start, end), WHOSE, to_us(reading.now))
+    return [*_asked(str(rule.trigger), tuple(rule.texts.items()), to_us(reading.now))]
+
+
+@lru_cache(maxsize=10_000)
+def _asked(trigger: str, texts: tuple[tuple[str, str], ...], now: int) -> tuple[str, ...]:
+    """What clock changes do: of many jobs, most run when others do."""
+    ours = parse(trigger)
+    module = importlib.import_module("apscheduler.triggers.cron")
+    theirs = module.CronTrigger(**dict(texts), timezone=ZoneInfo(ours.timezone or "UTC"))
+    return (*clocks.differences(ours, lambda start, end: ticks(theirs, start, end), WHOSE, now),)
 
 
 def ticks(trigger: Any, start: int, end: int) -> list[int]:
