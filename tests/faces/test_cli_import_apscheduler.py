@@ -46,7 +46,7 @@ def tidy(*paths: str) -> None: ...
 scheduler.add_job(reindex, "cron", hour=2, minute=30, args=["main"], kwargs={"deep": True}, id="reindex")
 scheduler.add_job(mail, CronTrigger.from_crontab("0 8 * * 0", timezone="America/New_York"), id="numbered",
                   max_instances=3, misfire_grace_time=None)
-scheduler.add_job(mail, "cron", second="*/10", coalesce=False, jitter=3, misfire_grace_time=600)
+scheduler.add_job(mail, "cron", second="*/30", coalesce=False, jitter=3, misfire_grace_time=600)
 scheduler.add_job(mail, "interval", minutes=5)
 scheduler.add_job(mail, "interval", hours=5, start_date="2026-01-01 03:00:00", id="anchored", next_run_time=None)
 scheduler.add_job(mail, "cron", day="1st mon", hour=0, id="first")

@@ -21,7 +21,7 @@ from celery.schedules import crontab, crontab_parser
 from hypothesis import assume, given, settings, strategies as st
 
 from oncron._clock import to_us
-from oncron.cli.moving import celery_schedule
+from oncron.cli.moving import celery_schedule, from_django
 from oncron.cli.moving.moved import NoEquivalent, Rule
 from oncron.errors import InvalidTrigger
 from oncron.triggers import parse
@@ -389,6 +389,16 @@ def test_rows_that_cannot_come_along_are_told_one_by_one(oncron: Call, filled: P
         "positional": "its positional arguments (1, 2) have no names",
         "sunday": "day_of_week='7'",
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(datetime(2026, 1, 1), "start_time 2026-01-01 00:00:00 has no zone"), ("noon", "start_time 'noon' is no instant")],
+)
+def test_an_instant_without_a_zone_is_refused(value: object, said: str) -> None:
+    with pytest.raises(NoEquivalent, match=said):
+        from_django.instant(value, "start_time")
+    assert from_django.instant("2026-01-01 05:00:00", "start_time") == datetime(2026, 1, 1, 5, tzinfo=UTC)
 
 
 def test_a_celery_app_gives_names_to_positional_arguments(oncron: Call, filled: Path, project: Path) -> None:
