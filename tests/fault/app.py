@@ -7,8 +7,9 @@ FAULT_LEASE      lease_for, seconds
 FAULT_STOP       stop_within, seconds
 FAULT_FAST       number of schedules every 200 ms (async tasks)
 FAULT_SECOND     number of schedules every second (tasks in threads)
-FAULT_SKIP       number of schedules every 200 ms whose runs take longer, with overlap="skip"
-FAULT_QUEUE      number of schedules every 500 ms, some runs of which take longer, with overlap="queue" (in threads)
+FAULT_SKIP       number of schedules every 500 ms with overlap="skip"
+FAULT_QUEUE      number of schedules every second with overlap="queue" (tasks in threads)
+FAULT_LONG       share of the runs of these two that take longer than until the next tick
 FAULT_STOPS      the file that these append to when one is stopped before its end
 FAULT_WORK       least and most milliseconds that a task takes
 FAULT_RETRIES    retries of the schedules: another number is another definition with the same ticks
@@ -34,6 +35,7 @@ from oncron.triggers import Trigger
 
 _worker = f"{os.environ['FAULT_WORKER']}:{os.getpid()}"
 _least, _most = (int(part) / 1000 for part in os.environ.get("FAULT_WORK", "20 200").split())
+_long = float(os.environ.get("FAULT_LONG", "0.15"))
 _retries = int(os.environ.get("FAULT_RETRIES", "1000"))
 _release = os.environ.get("FAULT_RELEASE", "")
 _TO_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -94,11 +96,15 @@ def work_in_thread(ctx: RunContext) -> None:
     mark(ctx, "end")
 
 
+def takes(long: float) -> float:
+    return long if random.random() < _long else 0.05
+
+
 @app.task(retries=1000, backoff=backoff.fixed(0.1))
 async def alone(ctx: RunContext) -> None:
     mark(ctx, "start")
     try:
-        await asyncio.sleep(random.uniform(0.1, 0.4))
+        await asyncio.sleep(takes(0.8))
     except asyncio.CancelledError:
         mark(ctx, "end", _stops)
         raise
@@ -108,7 +114,7 @@ async def alone(ctx: RunContext) -> None:
 @app.task(retries=1000, backoff=backoff.fixed(0.1))
 def in_turn(ctx: RunContext) -> None:
     mark(ctx, "start")
-    time.sleep(random.choice((0.05, 0.05, 0.05, 0.8)))
+    time.sleep(takes(1.4))
     mark(ctx, "end")
 
 
@@ -142,6 +148,6 @@ for number in range(int(os.environ.get("FAULT_FAST", "2"))):
 for number in range(int(os.environ.get("FAULT_SECOND", "1"))):
     declare(f"second-{number}", every(seconds=1), work_in_thread)
 for number in range(int(os.environ.get("FAULT_SKIP", "0"))):
-    declare(f"skip-{number}", every(seconds=0.2), alone, overlap="skip")
+    declare(f"skip-{number}", every(seconds=0.5), alone, overlap="skip")
 for number in range(int(os.environ.get("FAULT_QUEUE", "0"))):
-    declare(f"queue-{number}", every(seconds=0.5), in_turn, overlap="queue")
+    declare(f"queue-{number}", every(seconds=1), in_turn, overlap="queue")

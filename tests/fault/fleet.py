@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ REPOSITORY = Path(__file__).parents[2]
 T = TypeVar("T")
 Promises = Callable[[Mapping[str, int]], Mapping[str, Promised]]
 """From each schedule's last instant before it was paused to what was promised of it."""
-EVERY = {"fast": 200_000, "second": 1_000_000, "skip": 200_000, "queue": 500_000}
+EVERY = {"fast": 200_000, "second": 1_000_000, "skip": 500_000, "queue": 1_000_000}
 """Microseconds between the ticks of app.py's schedules, by the word that their names begin with."""
 
 
@@ -43,6 +44,7 @@ class Load:
     second: int = 1
     skip: int = 0
     queue: int = 0
+    long: float = 0.15
     work: str = "20 200"
     lease: float = 3
     stop: float = 10
@@ -61,6 +63,7 @@ class Load:
             "FAULT_SECOND": str(self.second),
             "FAULT_SKIP": str(self.skip),
             "FAULT_QUEUE": str(self.queue),
+            "FAULT_LONG": str(self.long),
             "FAULT_WORK": self.work,
             "FAULT_LEASE": str(self.lease),
             "FAULT_STOP": str(self.stop),
@@ -271,9 +274,9 @@ class Fleet:
         names = self._pause()
         try:
             self.until(lambda: not self._open(), within, "the open runs to end", every=0.2)
-        except AssertionError:
+        except AssertionError as error:
             if patient:
-                raise
+                raise AssertionError(f"{self._open_by_kind()}\n{error}") from None
         for replica in self.replicas:
             if replica.alive:
                 self.terminate(replica)
@@ -294,6 +297,14 @@ class Fleet:
     def _open(self) -> int:
         runs = self.store(lambda store: store.stats()).runs
         return runs.get("pending", 0) + runs.get("running", 0)
+
+    def _open_by_kind(self) -> str:
+        kinds = Counter(
+            f"{run.schedule} {run.state}{' and parked' if run.parked else ''}"
+            for state in (RunState.PENDING, RunState.RUNNING)
+            for run in self.runs(state)
+        )
+        return f"still open: {dict(kinds)}"
 
     def _steady(self, promised: Mapping[str, int]) -> Mapping[str, Promise]:
         """Of schedules that were what they are from the first declaration on."""

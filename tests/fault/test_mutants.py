@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(90)
 
 
 def run_with(mutant: str, home: Path, *, kill: bool = False, skip: int = 0, queue: int = 0) -> Findings:
-    load = Load(fast=2, second=0, skip=skip, queue=queue, lease=1, work="50 150", mutant=mutant)
+    load = Load(fast=2, second=0, skip=skip, queue=queue, long=0.8, lease=1, work="50 150", mutant=mutant)
     fleet = Fleet(f"sqlite:///{home}/oncron.db", home, load, offsets=(0, 0))
     with fleet.running():
         time.sleep(2)
@@ -32,7 +32,7 @@ def run_with(mutant: str, home: Path, *, kill: bool = False, skip: int = 0, queu
 
 @pytest.mark.long
 def test_a_sound_store_passes_even_if_every_replica_fires_every_tick(tmp_path: Path):
-    found = run_with("none", tmp_path, kill=True, skip=1, queue=1)
+    found = run_with("none", tmp_path, kill=True, skip=2)
     assert not found.all, str(found)
     assert found.ticks >= 30
     assert found.skipped >= 1
@@ -57,13 +57,13 @@ def test_missing_runs_show_when_a_dead_workers_runs_are_never_reaped(tmp_path: P
 
 
 def test_overlaps_show_when_nobody_is_ever_in_the_way(tmp_path: Path):
-    found = run_with("place never taken", tmp_path, skip=1, queue=4)
+    found = run_with("place never taken", tmp_path, skip=2, queue=2)
     assert {text.split("-")[0] for text in found.overlaps} == {"overlap: skip", "overlap: queue"}, str(found)
 
 
 @pytest.mark.long
 def test_missing_records_show_when_ticks_are_skipped_in_silence(tmp_path: Path):
-    found = run_with("skipped in silence", tmp_path, skip=1)
+    found = run_with("skipped in silence", tmp_path, skip=2)
     assert any("nothing says why" in text for text in found.missing), str(found)
     assert not found.overlaps
 

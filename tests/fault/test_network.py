@@ -20,7 +20,7 @@ def weather(fleet: Fleet, port: int, more: Sequence[tuple[str, Fault]], *, round
     with network.linked(fleet, port) as links, fleet.running():
         kinds = [*network.to_network(links), *network.CLOCK_JUMPS, *more]
         done = faults.storm(fleet, kinds, rounds=rounds, seed=seed)
-        found = fleet.settle()
+        found = fleet.settle(within=120)
     print(f"\nseed {seed}, {sum(done.values())} faults: {done}\n{found.summary()}")
     assert not found.all, f"{found}\n{fleet.logs()}"
     assert not network.two_at_once(fleet), f"{network.two_at_once(fleet)}\n{fleet.logs()}"

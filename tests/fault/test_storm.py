@@ -45,7 +45,7 @@ def weather(
     with fleet.running():
         time.sleep(calm)
         done = faults.storm(fleet, kinds, rounds=rounds, seed=seed)
-        found = fleet.settle()
+        found = fleet.settle(within=120)
     print(f"\nseed {seed}, {sum(done.values())} faults: {done}\n{found.summary()}")
     assert not found.all, f"{found}\n{fleet.logs()}"
     assert found.ticks >= least
