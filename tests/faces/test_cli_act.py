@@ -173,3 +173,20 @@ def test_the_same_commands_work_on_postgresql(oncron, postgres_url, monkeypatch)
     assert oncron("migrate", "--store", postgres_url).code == 0
     assert oncron("schedules", "--store", postgres_url).out == "No schedules.\n"
     assert oncron("runs", "--store", postgres_url, "--json").json == []
+
+
+def test_what_the_app_imports_at_its_start_is_known_to_commands_too(oncron, acts):
+    (acts / "acts_jobs.py").write_text(JOBS.replace('acts.db")', 'acts.db", imports=["acts_more"])'))
+    (acts / "acts_more.py").write_text(
+        "from acts_jobs import app\nfrom oncron import daily\n"
+        "@app.schedule(daily('04:00'), queue='mail')\ndef letters(to: str = 'all') -> None: ...\n"
+    )
+    try:
+        told = oncron("enqueue", "acts_jobs", "letters", "--json")
+        assert told.json["queue"] == "mail"
+        assert oncron("enqueue", "acts_jobs", "letters", "--args", '{"from": "me"}').code == 2
+        assert "has no task" not in told.err
+        assert "letters" in {row["schedule"] for row in oncron("next", "acts_jobs", "--json").json}
+        assert "not in the store until a replica starts: letters" in oncron("schedules", "acts_jobs").err
+    finally:
+        sys.modules.pop("acts_more", None)

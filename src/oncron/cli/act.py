@@ -140,6 +140,7 @@ def enqueue_command(
     With --store, any name is taken: a replica that has the task runs it. Its queue is `default`
     then, unless --queue says otherwise, since the task's own is in the code.
     """
+    target.import_all()
     values, known = read_arguments(arguments), set(target.tasks)
     if delay is not None:
         options["delay"] = read_duration(delay, "--delay")

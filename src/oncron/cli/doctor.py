@@ -32,8 +32,7 @@ def doctor_command(target: Target, strict: bool, as_json: bool) -> int:
 
     Exits 1 when something is wrong. One line for each finding: what, which, what to do.
     """
-    if target.in_code:
-        target.import_all()
+    target.import_all()
     facts, findings = target.app.sync(_examined(target))
     wrong = any(finding.wrong for finding in findings)
     if as_json:

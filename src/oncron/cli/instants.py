@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import click
 
 from oncron._clock import SECOND, from_us, to_us
-from oncron._model import ScheduleRecord
+from oncron._model import Definition, ScheduleRecord
+from oncron._plan import next_tick
 from oncron.cli import render
 from oncron.errors import InvalidTrigger
 from oncron.triggers import Trigger, parse
@@ -40,6 +41,23 @@ def coming(trigger: Trigger, after: int, count: int) -> list[int]:
     while tick is not None and len(found) < count:
         found.append(tick)
         tick = trigger.next_after_us(tick)
+    return found
+
+
+def ticks(definition: Definition, after: int, count: int, created: int) -> list[tuple[int, str]]:
+    """The next ticks and the zone they are meant in, no more than its limit still allows. Nothing for a trigger of
+    a newer release."""
+    if definition.limit is not None:
+        count = min(count, definition.limit - created)
+    try:
+        trigger: Trigger = parse(definition.trigger)
+    except InvalidTrigger:
+        return []
+    found: list[tuple[int, str]] = []
+    tick = next_tick(definition, trigger, after)
+    while tick is not None and len(found) < count:
+        found.append((tick, trigger.timezone or "UTC"))
+        tick = next_tick(definition, trigger, tick)
     return found
 
 

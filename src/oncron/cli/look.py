@@ -11,14 +11,13 @@ import click
 from oncron import Run, Schedule
 from oncron._cipher import is_encrypted
 from oncron._model import Definition, Gap, RunFilter, RunRecord, RunState, ScheduleRecord, Status
-from oncron._plan import next_tick
 from oncron._shown import done
 from oncron._walk import walked
 from oncron.cli import render
+from oncron.cli.instants import ticks
 from oncron.cli.target import Target, not_found, takes_target
 from oncron.cli.unclaimable import why_unclaimable
-from oncron.errors import InvalidTrigger, NotFound
-from oncron.triggers import Trigger, parse
+from oncron.errors import NotFound
 
 _AT_ONCE = 8
 _RECENT = 10
@@ -38,6 +37,7 @@ def schedules_command(target: Target, tag: str | None, as_json: bool) -> None:
 
     Reads the store of TARGET, or --store.
     """
+    target.import_all()
     found = target.app.sync(_schedules(target, tag))
     if as_json:
         render.as_json([schedule_json(schedule, last) for schedule, last in found])
@@ -111,6 +111,7 @@ def next_command(target: Target, schedule: str | None, count: int, as_json: bool
 
     What TARGET declares and the store does not have yet is listed too.
     """
+    target.import_all()
     definitions = target.app.sync(_definitions(target))
     if schedule is not None and schedule not in definitions:
         raise NotFound(f"no schedule {schedule!r}; `oncron schedules` lists them")
@@ -158,23 +159,6 @@ async def _definitions(target: Target) -> dict[str, tuple[Definition, str, int]]
     rows = [item.record for item in await target.app.schedules()]
     stored = {row.name: (row.definition, row.status.value, row.created_count) for row in rows}
     return declared | stored
-
-
-def ticks(definition: Definition, after: int, count: int, created: int) -> list[tuple[int, str]]:
-    """The next ticks and the zone they are meant in, no more than its limit still allows. Nothing for a trigger of
-    a newer release."""
-    if definition.limit is not None:
-        count = min(count, definition.limit - created)
-    try:
-        trigger: Trigger = parse(definition.trigger)
-    except InvalidTrigger:
-        return []
-    found: list[tuple[int, str]] = []
-    tick = next_tick(definition, trigger, after)
-    while tick is not None and len(found) < count:
-        found.append((tick, trigger.timezone or "UTC"))
-        tick = next_tick(definition, trigger, tick)
-    return found
 
 
 # --- runs -------------------------------------------------------------------------------------

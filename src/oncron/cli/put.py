@@ -14,8 +14,8 @@ from oncron._unclaimable import nobody_takes
 from oncron.cli import render
 from oncron.cli.act import read_arguments
 from oncron.cli.foreground import MISSED, OVERLAPS, with_zone
-from oncron.cli.instants import read_duration, read_instant
-from oncron.cli.look import json_option, ticks
+from oncron.cli.instants import read_duration, read_instant, ticks
+from oncron.cli.look import json_option
 from oncron.cli.target import Target, takes_target
 from oncron.cli.when import takes_trigger
 from oncron.triggers import Trigger
@@ -60,8 +60,8 @@ def put_command(
     With TARGET the task is one of its code, and the arguments are checked. With --store any task is taken: replicas
     that have it run it.
     """
+    target.import_all()
     if target.in_code:
-        target.import_all()
         _refuse_unknown(target, task, name)
     options = _options(given, timezone or trigger.timezone or target.timezone)
     if timezone is not None and trigger.timezone is None and trigger.bind("", timezone).timezone is not None:
