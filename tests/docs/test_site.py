@@ -14,6 +14,8 @@ import pytest
 
 from tests.docs.snippets import REPOSITORY
 
+CONTENTS = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -109,3 +111,11 @@ def test_the_page_of_changes_has_every_note(site: Path) -> None:
     for note in notes:
         first = re.split(r"[`*\[]", " ".join(note.read_text(encoding="utf-8").split()))[0].strip()
         assert first in shown, note.name
+
+
+def test_every_page_of_the_contents_is_on_the_first_page_too() -> None:
+    contents = re.findall(r": ((?:how-to|reference|explanation)/[\w-]+\.md)$", CONTENTS, re.MULTILINE)
+    assert len(contents) > 30
+    assert len(contents) == len(set(contents)), "a page is there twice"
+    first = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
+    assert [page for page in contents if f"({page})" not in first] == []
