@@ -94,7 +94,8 @@ class Twin(WatchedStore):
         wanted, got = _told(expected), _told(answer)
         if wanted != got:
             self.oracle.say("the same", f"{name}: {self._there.store!r} answers\n{got!r}\nand memory\n{wanted!r}")
-        for run, theirs in zip(leases_in(expected), leases_in(answer), strict=False):
+        leases = zip(leases_in(expected), leases_in(answer), strict=False)
+        for run, theirs in sorted(leases, key=lambda pair: pair[1].token):
             self._new_token(theirs)
             if run.token != theirs.token:  # both are right: the contract says how great a token is at least
                 self._put(replace(self._run_rows[run.id], token=theirs.token))
