@@ -218,12 +218,15 @@ def _judged(command: Command, running: _Running, ctx: RunContext[Any], *, told: 
         return {"exit_code": 0, **running.kept()}
     if told and ctx._execution.run.retries > 0:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         raise RetryIn(0, spend_attempt=False)
-    said = {
-        "exit": f"it ended with exit code {what}",
-        "signal": f"it was ended by signal {what} ({signal_name(int(what))})",
-        "failed": f"it could not be run: {what}",
-        "gone": GONE,
-    }[how]
+    match how:
+        case "exit":
+            said = f"it ended with exit code {what}"
+        case "signal":
+            said = f"it was ended by signal {what} ({signal_name(int(what))})"
+        case "gone":
+            said = GONE
+        case _:
+            said = f"it could not be run: {what}"
     said += ", as oncron was told to stop" if told else ""
     parts = [f"{command.shown}: {said}", *(f"--- {name} ---\n{text}" for name, text in running.kept().items())]
     raise CommandFailed(parts[0], "\n".join(parts))
