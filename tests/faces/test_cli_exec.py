@@ -130,6 +130,14 @@ def test_a_signal_that_ends_a_command_is_named(execute: Exec, runs: Runs) -> Non
     assert "signal 11 (SIGSEGV)" in (runs()[0].reason or "")
 
 
+def test_a_command_that_cannot_be_run_says_why(execute: Exec, runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "no-script").write_text("true\n")
+    (tmp_path / "no-script").chmod(0o755)
+    execute("--every", "1s", "--", "./no-script")
+    wait_until(lambda: [run for run in runs() if run.state == "failed"])
+    assert runs()[0].reason == "./no-script: it could not be run: Exec format error"
+
+
 def test_what_a_command_leaves_in_the_background_does_not_hold_up_its_end(execute: Exec, runs: Runs) -> None:
     execute("--every", "1s", "--", "sh", "-c", "sleep 30 & echo started")
     wait_until(lambda: [run for run in runs() if run.state == "succeeded"], within=8)
@@ -241,7 +249,7 @@ def test_a_command_does_not_outlive_a_killed_warden(execute: Exec, runs: Runs, t
     os.kill(warden, signal.SIGKILL)
     wait_until(lambda: not is_alive(pid))
     wait_until(lambda: runs()[0].state == "failed")
-    assert "killed together with" in (runs()[0].reason or "")
+    assert (runs()[0].reason or "").endswith("sleep 1000': it was killed together with the process that watched it")
 
 
 # --- wrong use ------------------------------------------------------------------------------

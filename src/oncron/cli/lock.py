@@ -218,7 +218,13 @@ def _code(status: str, command: Sequence[str]) -> int:
 
 def _words(status: str) -> str:
     how, _, what = status.partition(" ")
-    return f"{signal_name(int(what))} ended it" if how == "signal" else f"it ended with exit code {what}"
+    match how:
+        case "exit":
+            return f"it ended with exit code {what}"
+        case "signal":
+            return f"{signal_name(int(what))} ended it"
+        case _:
+            return what or GONE
 
 
 class _Signals:
