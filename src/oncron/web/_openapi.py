@@ -77,7 +77,7 @@ _OPERATIONS = (
     Operation("get", "api/queues", "Queues with open runs, and those that are paused.", "Queue*"),
     Operation("post", "api/queue/pause", "Nobody takes from it until it is resumed.", "Queue", (_QUEUE, _NOTE)),
     Operation("post", "api/queue/resume", "Workers take from it again.", "Queue", (_QUEUE,)),
-    Operation("get", "api/replicas", "Replicas that are on record, with `alive`.", "Replica*"),
+    Operation("get", "api/replicas", "Replicas that are on record, and whether each is alive.", "Replica*"),
     Operation("get", "api/locks", "Who holds which lock.", "Lock*"),
     Operation("get", "api/batches", "Batches, newest first.", "Batch*", (
         Field("dead", "1: only those in which a run failed or was lost."),

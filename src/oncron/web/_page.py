@@ -36,7 +36,7 @@ class Pages:
             lstrip_blocks=True,
         )  # fmt: skip
         filters: dict[str, Any] = {
-            "away": shown.away, "span": shown.span, "utc": shown.utc, "iso": shown.iso, "count": shown.count,
+            "away": shown.away, "moment": moment, "span": shown.span, "utc": shown.utc, "iso": shown.iso, "count": shown.count,
             "json_text": json_text, "link": link,
         }  # fmt: skip
         loose: Any = self.environment  # these two are typed as dicts of nothing known
@@ -130,6 +130,11 @@ class Asked:
         if self.is_api:
             return JSONResponse({"status": status, "error": sentence}, status)
         return self.page("error.html", status=status, code=status, sentence=sentence)
+
+
+def moment(instant: int) -> str:
+    """For people: in UTC, to the millisecond where it is not a whole second."""
+    return shown.utc(instant - instant % 1000)
 
 
 class _Query(dict[str, str]):
