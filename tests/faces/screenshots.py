@@ -47,8 +47,8 @@ async def main(directory: Path, only: Sequence[str]) -> None:
 
 
 async def _pages(app: Oncron) -> dict[str, str]:
-    async def found(state: RunState) -> str:
-        return (await app._desk.ask(lambda store: store.runs(RunFilter(state=state, limit=1))))[0].id
+    async def found(state: RunState, **more: str) -> str:
+        return (await app._desk.ask(lambda store: store.runs(RunFilter(state=state, limit=1, **more))))[0].id
 
     [batch] = await app._desk.ask(lambda store: store.batches(limit=1))
     return {
@@ -63,7 +63,7 @@ async def _pages(app: Oncron) -> dict[str, str]:
         "runs": "runs",
         "runs-failed": "runs?state=failed",
         "run-failed": f"run?id={await found(RunState.FAILED)}",
-        "run-running": f"run?id={await found(RunState.RUNNING)}",
+        "run-running": f"run?id={await found(RunState.RUNNING, task='resize_images')}",
         "queues": "queues",
         "replicas": "replicas",
         "locks": "locks",

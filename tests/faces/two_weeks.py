@@ -200,7 +200,9 @@ class _Past:
         late = round(self._chance.lognormvariate(9, 0.9)) + (20 * SECOND if self._chance.random() < 0.01 else 0)
         fired_at = min(tick + late, self._now)
         host = self._chance.choice(("web-1", "web-2", "web-3"))
-        spec = ClaimSpec(claim_id=new_id(), worker=f"{host}:4{host[-1]}7", limit=1, lease_for=HOUR, tasks=(story.task,))
+        spec = ClaimSpec(
+            claim_id=new_id(), worker=f"{host}:4{host[-1]}7", limit=1, lease_for=LEASE, tasks=(story.task,)
+        )
         fired = await self._store.fire([plan], spec, fire_id=new_id(), now=fired_at)
         [self._row] = await self._store.schedules([row.name])
         for run in fired.leases:
@@ -254,7 +256,7 @@ async def _around(store: ReadableStore, now: int) -> None:
     batch = await store.open_batch(NewBatch(id=new_id(), data='"catalogue of autumn"'), now=now - HOUR)
     pages = [NewRun(id=new_run_id(), task="render", queue="pages", batch=batch.id) for _ in range(30)]
     await store.enqueue(pages, now=now - HOUR)
-    spec = ClaimSpec(claim_id=new_id(), worker="web-1:417", limit=21, lease_for=HOUR, tasks=("render",))
+    spec = ClaimSpec(claim_id=new_id(), worker="web-1:417", limit=21, lease_for=LEASE, tasks=("render",))
     for place, run in enumerate((await store.claim(spec, now=now - 58 * MINUTE)).runs):
         kind = OutcomeKind.FAILED if place == 7 else OutcomeKind.SUCCEEDED
         end = Outcome(run_id=run.id, token=run.token, kind=kind, error=TRACEBACK if place == 7 else None)

@@ -80,6 +80,17 @@ def test_a_crowded_lane_is_columns_that_count_every_tick() -> None:
     assert len(counted) < 240
 
 
+def test_ticks_that_come_evenly_have_columns_of_one_height_and_one_that_is_missing_shows() -> None:
+    marks = [ran(on(20) + n * HOUR) for n in range(240)]
+
+    def heights(*shown: Mark) -> list[str]:
+        [lane] = [e for e in timeline(*shown).of_class("o-succeeded") if e.tag.endswith("}g")]
+        return [column.get("height", "") for column in lane]
+
+    assert len(set(heights(*marks)[:-1])) == 1, "the last column may not be full"
+    assert len(set(heights(*marks[:100], *marks[101:])[:-1])) == 2
+
+
 def test_links_of_marks_are_left_to_the_mouse_as_the_table_has_them_too() -> None:
     [link] = [e for e in timeline(ran(on(21), href="run?id=7")).root.iter() if e.tag.endswith("}a")]
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from oncron._shown import span
 from oncron.web.pictures.clocks import DAY, Clocks, shift, short
@@ -20,6 +21,8 @@ _SINGLY, _SINGLY_IN_ALL = 80, 240
 """A lane with more marks is drawn as columns; so are the fullest lanes when there are more in all."""
 _COLUMNS, _NARROW = 700, 4
 """Columns in all lanes together, and how wide they are if there is room."""
+_TOO_DENSE = 0.01
+"""Ticks so near to each other are even in any column."""
 _BANDS = 62
 _LATE_FROM = 1000
 """What is less late than a millisecond is not late."""
@@ -147,7 +150,7 @@ def _lanes(line: _Line, lanes: Sequence[Outcome], marks: Sequence[Mark]) -> Iter
     for mark in marks:
         by_lane[mark.outcome].append(mark)
     singly = _few(by_lane)
-    width = _column_width(line, [by_lane[lane] for lane in lanes if lane not in singly])
+    raster = _raster(line, [by_lane[lane] for lane in lanes if lane not in singly])
     for place, lane in enumerate(lanes):
         y, tally = _TOP + place * _LANE, Tally(by_lane[lane])
         more = "≥ " if tally.at_least else ""
@@ -155,8 +158,10 @@ def _lanes(line: _Line, lanes: Sequence[Outcome], marks: Sequence[Mark]) -> Iter
         yield glyph(lane, 12, y + _LANE / 2, 5)
         yield text(26, y + _LANE / 2 + 4.5, WORDS[lane], class_="name")
         yield text(line.left - 12, y + _LANE / 2 + 4.5, f"{more}{grouped(tally.total)}", class_="count", anchor="end")
-        drawn = _single if lane in singly else _columns
-        yield from drawn(line, lane, by_lane[lane], y, width)
+        if lane in singly:
+            yield from _single(line, lane, by_lane[lane], y)
+        else:
+            yield from _columns(lane, by_lane[lane], y, raster)
 
 
 def _few(by_lane: dict[Outcome, list[Mark]]) -> set[Outcome]:
@@ -169,7 +174,7 @@ def _few(by_lane: dict[Outcome, list[Mark]]) -> set[Outcome]:
     return found
 
 
-def _single(line: _Line, lane: Outcome, marks: Sequence[Mark], y: float, _: float) -> Iterator[str]:
+def _single(line: _Line, lane: Outcome, marks: Sequence[Mark], y: float) -> Iterator[str]:
     middle = y + _LANE / 2
     for mark in marks:
         x = line.x(mark.at)
@@ -198,36 +203,64 @@ def _of(clocks: Clocks, mark: Mark) -> str:
     return f"{said}. {mark.words}" if mark.words else said
 
 
-def _columns(line: _Line, lane: Outcome, marks: Sequence[Mark], y: float, width: float) -> Iterator[str]:
+# --- columns ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Raster:
+    """Stretches of time of equal length."""
+
+    line: _Line
+    width: float
+    shift: float = 0
+    """How far the first column lies before the line's beginning."""
+
+    def place(self, instant: int) -> int:
+        return math.floor((self.line.x(instant) - self.line.left + self.shift) / self.width)
+
+    def column(self, place: int, y: float, high: float, said: str) -> str:
+        """Standing on `y`. `said` goes on after when it begins."""
+        x = self.line.left - self.shift + place * self.width
+        until = min(x + self.width, self.line.right)
+        x = max(x, self.line.left)
+        when = self.line.clocks.stamp(self.line.instant(x))
+        return element(
+            "rect", tooltip(f"from {when}: {said}"), x=x, y=y - high, width=max(1.0, until - x - 0.7), height=high
+        )
+
+
+def _raster(line: _Line, crowded: Sequence[Sequence[Mark]]) -> _Raster:
+    """Columns of whole numbers of ticks, if they come evenly: one tick and two would alternate without a reason."""
+    ats = [mark.at for mark in max(crowded, key=len, default=())]
+    spaces = sorted(later - earlier for earlier, later in pairwise(ats))
+    space = spaces[len(spaces) // 2] * line.across / (line.end - line.start) if spaces else 0.0
+    width, shift = float(_NARROW), 0.0
+    if space > _TOO_DENSE:
+        width = space * math.ceil(_NARROW / space)
+        shift = (space / 2 - line.x(ats[0]) + line.left) % width
+    for times in (1, 2, 3, 4):
+        raster = _Raster(line, width * times, shift)
+        if sum(len(_counted(raster, marks)) for marks in crowded) <= _COLUMNS:
+            break
+    return raster
+
+
+def _columns(lane: Outcome, marks: Sequence[Mark], y: float, raster: _Raster) -> Iterator[str]:
     """How many there were in each stretch of time: a column's height says it."""
-    counted = _counted(line, marks, width)
+    counted = _counted(raster, marks)
     most, word = max(counted.values()), WORDS[lane].lower()
     yield f'<g class="o-{lane.value} column">'
     for place, count in sorted(counted.items()):
         high = max(3.0, (_LANE - 6) * math.sqrt(count / most))
-        x = line.left + place * width
-        said = tooltip(f"from {line.clocks.stamp(line.instant(x))}: {grouped(count)} {word}")
-        yield element("rect", said, x=x, y=y + _LANE - 1 - high, width=width - 0.6, height=high)
+        yield raster.column(place, y + _LANE - 1, high, f"{grouped(count)} {word}")
     yield "</g>"
 
 
-def _column_width(line: _Line, crowded: Sequence[Sequence[Mark]]) -> float:
-    for width in (_NARROW, 6, 8, 12):
-        if sum(len(_counted(line, marks, width)) for marks in crowded) <= _COLUMNS:
-            return width
-    return 16
-
-
-def _counted(line: _Line, marks: Sequence[Mark], width: float) -> Counter[int]:
+def _counted(raster: _Raster, marks: Sequence[Mark]) -> Counter[int]:
     """Ticks by column. A gap's are spread over the columns that it covers."""
     found: Counter[int] = Counter()
-    last = math.ceil(line.across / width) - 1
-
-    def column(instant: int) -> int:
-        return min(last, int((line.x(instant) - line.left) / width))
-
     for mark in marks:
-        first, until = column(mark.at), column(mark.at if mark.last is None else mark.last)
+        first, until = raster.place(mark.at), raster.place(mark.at if mark.last is None else mark.last)
         size = until - first + 1
         for place in range(size):
             count = mark.count * (place + 1) // size - mark.count * place // size
@@ -236,15 +269,12 @@ def _counted(line: _Line, marks: Sequence[Mark], width: float) -> Counter[int]:
     return found
 
 
-# --- lateness ---------------------------------------------------------------------------------
-
-
 def _late(line: _Line, marks: Sequence[Mark], y: float) -> Iterator[str]:
     """The latest start of each stretch of time, on a scale of powers of ten from a millisecond on."""
-    worst: dict[int, int] = {}
+    raster, worst = _Raster(line, _NARROW), dict[int, int]()
     for mark in marks:
         if mark.late is not None and mark.at >= line.start:
-            place = int((line.x(mark.at) - line.left) / _NARROW)
+            place = raster.place(mark.at)
             worst[place] = max(worst.get(place, 0), mark.late)
     most = max(worst.values(), default=0)
     yield text(26, y + 21, "Lateness", class_="name")
@@ -253,7 +283,5 @@ def _late(line: _Line, marks: Sequence[Mark], y: float) -> Iterator[str]:
     yield '<g class="late column">'
     for place, late in sorted(worst.items()):
         high = 2 + (_LATE_LANE - 14) * math.log10(max(late, _LATE_FROM) / _LATE_FROM) / reach
-        x = line.left + place * _NARROW
-        said = tooltip(f"from {line.clocks.stamp(line.instant(x))}: at most {span(late)} late")
-        yield element("rect", said, x=x, y=y + _LATE_LANE - high, width=_NARROW - 0.8, height=high)
+        yield raster.column(place, y + _LATE_LANE, high, f"at most {span(late)} late")
     yield "</g>"
