@@ -72,7 +72,10 @@ def runs(step: Step, where: RunFilter) -> list[RunRecord]:
 def _listings(where: RunFilter) -> list[str]:
     if where.batch is not None:
         return ["run.list_of_batch"]
-    return ["run.list"] if where.schedule is None else ["run.list_open_of", "run.list_past_of"]
+    is_open = where.state in (RunState.PENDING, RunState.RUNNING)
+    if where.schedule is None:
+        return ["run.list_open" if is_open else "run.list"]
+    return ["run.list_open_of"] if is_open else ["run.list_open_of", "run.list_past_of"]
 
 
 def stats(step: Step) -> Stats:

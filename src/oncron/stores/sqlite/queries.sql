@@ -429,6 +429,15 @@ where seq < :above and seq >= (select min(created_at) from page)
 order by created_at desc, id desc
 limit :limit;
 
+-- name: run.list_open
+-- The same for all open runs, from their own index: they are few among those that have ended.
+select {run} from {ns}_runs r indexed by {ns}_runs_open
+where ended_at is null and created_at >= :since and (created_at, id) < (:before_at, :before_id)
+    and (:task is null or task = :task) and (:state is null or state = :state)
+    and (:queue is null or queue = :queue)
+order by created_at desc, id desc
+limit :limit;
+
 -- name: run.list_open_of
 -- The same for the open runs of one schedule.
 with page as (
