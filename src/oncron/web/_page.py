@@ -36,8 +36,8 @@ class Pages:
             lstrip_blocks=True,
         )  # fmt: skip
         filters: dict[str, Any] = {
-            "away": shown.away, "moment": moment, "span": shown.span, "utc": shown.utc, "iso": shown.iso, "count": shown.count,
-            "json_text": json_text, "link": link,
+            "away": shown.away, "moment": moment, "span": shown.span, "utc": shown.utc, "iso": shown.iso,
+            "count": shown.count, "json_text": json_text, "link": link,
         }  # fmt: skip
         loose: Any = self.environment  # these two are typed as dicts of nothing known
         loose.filters.update(filters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from starlette.responses import Response
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from oncron import _defaults as limits, _options as check
 from oncron._clock import SECOND
 from oncron._clock_changes import UNTOUCHED, ClockChange, clock_changes
-from oncron._model import Gap, RunFilter, RunRecord, ScheduleRecord, Status, tick_run_id
+from oncron._model import Gap, RunFilter, RunRecord, RunState, ScheduleRecord, Status, tick_run_id
 from oncron._plan import next_tick
 from oncron._shown import done, local
 from oncron._why import of_gap
@@ -125,12 +125,17 @@ async def read_schedule(looks: Looks, name: str) -> Past:
     (row,) = rows
     trigger = readable(row.definition)
     ticks = [] if trigger is None else trigger.latest_in_us(row.created_at - limits.DAY, row.cursor, _PAST_TICKS)
+    runs = await looks.runs(RunFilter(schedule=name, limit=_NEWEST))
+    of_ticks = await runs_by_id(looks, (tick_run_id(name, tick) for tick in ticks))
+    history = (await histories(looks, rows))[name]
+    succeeded = [run for run in (*runs, *of_ticks) if run.state is RunState.SUCCEEDED]
     return Past(
         row=row,
-        history=(await histories(looks, rows))[name],
-        runs=await looks.runs(RunFilter(schedule=name, limit=_NEWEST)),
+        # Runs by hand count as well.
+        history=replace(history, last_success=max(succeeded, key=lambda run: run.ended_at or 0, default=None)),
+        runs=runs,
         known_from=ticks[0] if len(ticks) == _PAST_TICKS else 0,
-        of_ticks=await runs_by_id(looks, (tick_run_id(name, tick) for tick in ticks)),
+        of_ticks=of_ticks,
         gaps=await looks.gaps(name, limit=_GAPS),
     )
 
