@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 AT = datetime(2026, 10, 30, 14, 20, tzinfo=UTC)
 os.environ["ONCRON_CLOCK_OFFSET"] = str(AT.timestamp() - time.time())
@@ -24,7 +25,7 @@ from playwright.async_api import async_playwright  # noqa: E402 - the clock is s
 from oncron import Oncron  # noqa: E402
 from oncron._model import RunFilter, RunState  # noqa: E402
 from tests.faces.browser import WIDTHS, launched, serving  # noqa: E402
-from tests.faces.two_weeks import HTML, beat, fill  # noqa: E402
+from tests.faces.two_weeks import ODD, beat, fill  # noqa: E402
 
 
 async def main(directory: Path, only: Sequence[str]) -> None:
@@ -59,7 +60,7 @@ async def _pages(app: Oncron) -> dict[str, str]:
         "schedule-prices": "schedule?name=import-prices",
         "schedule-paused": "schedule?name=ping-partners",
         "schedule-overdue": "schedule?name=invoice-reminders&why=2026-10-30T08:00",
-        "schedule-html": f"schedule?name={HTML.replace('=', '%3D')} %26 friends",
+        "schedule-html": f"schedule?name={quote(ODD)}",
         "runs": "runs",
         "runs-failed": "runs?state=failed",
         "run-failed": f"run?id={await found(RunState.FAILED)}",

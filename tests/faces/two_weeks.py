@@ -43,6 +43,8 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 LEASE = 15 * SECOND
 HTML = "<img src=x onerror=alert(1)>"
+ODD = f"weekly-report {HTML} & friends"
+"""A schedule's name that is not only a name."""
 
 TRACEBACK = """Traceback (most recent call last):
   File "/srv/shop/jobs.py", line 88, in import_prices
@@ -112,7 +114,7 @@ def stories() -> list[Story]:
         ),
         Story("ping-partners", every(hours=6), "ping", usual(0.3), paused=(4, 0), options=suppliers),
         Story("invoice-reminders", cron("0 9 * * *"), "reminders", usual(30), stopped=30, options=money),
-        Story(f"{HTML} & friends", weekly("sun", "04:00"), "weekly_report", usual(620, spread=0.2), days=40),
+        Story(ODD, weekly("sun", "04:00"), "weekly_report", usual(620, spread=0.2), days=40),
     ]
 
 
