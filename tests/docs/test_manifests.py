@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import shutil
 import subprocess
 import sys
@@ -123,6 +124,14 @@ def test_the_unit_starts_a_replica_and_gives_it_time_to_stop() -> None:
     parsed(["oncron", *said["ExecStart"].split()[1:]])
     assert int(said["TimeoutStopSec"]) >= limits.STOP_WITHIN // limits.SECOND + TO_LEAVE
     assert said["KillMode"] == "mixed"
+
+
+def test_every_command_that_systemd_is_to_start_is_understood() -> None:
+    text = (HOW_TO / "systemd.md").read_text(encoding="utf-8")
+    started = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    assert len(started) == 2
+    for line in started:
+        parsed(["oncron", *line.split()[1:]])
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd to ask")
