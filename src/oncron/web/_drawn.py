@@ -48,11 +48,19 @@ def marks_of(runs: Sequence[RunRecord], gaps: Sequence[Gap]) -> list[pictures.Ma
 
 
 def past_pictures(
-    row: ScheduleRecord, zone: str, runs: Sequence[RunRecord], gaps: Sequence[Gap], known_from: int, now: int
+    row: ScheduleRecord,
+    zone: str,
+    runs: Sequence[RunRecord],
+    gaps: Sequence[Gap],
+    known_from: int,
+    owed: Sequence[int],
+    now: int,
 ) -> dict[str, Markup]:
     """SVG by name: what became of the ticks that are on record, those before `known_from` left out: of them only the
     gaps are known, and it would seem that nothing ran."""
     marks = [mark for mark in marks_of(runs, gaps) if (mark.last or mark.at) >= known_from]
+    due = pictures.Outcome.WAITING
+    marks += [pictures.Mark(at=tick, outcome=due, words="due, and nobody has fired it") for tick in owed]
     if not marks:
         return {}
     oldest = max(min(mark.at for mark in marks), now - _DAYS * limits.DAY, known_from)

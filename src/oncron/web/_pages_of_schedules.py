@@ -36,6 +36,7 @@ _COMING = 10
 _PAST_TICKS = 500
 _NEWEST = 20
 _GAPS = 200
+_OWED = 500
 
 
 async def schedules(asked: Asked) -> Response:
@@ -150,7 +151,8 @@ async def schedule(asked: Asked) -> Response:
     zone = (None if trigger is None else trigger.timezone) or "UTC"
     ticks = [] if trigger is None or row.status is not Status.ACTIVE else _coming(row, trigger, now, changes)
     on_record = list({run.id: run for run in (*past.of_ticks, *past.runs)}.values())
-    drawn = past_pictures(row, zone, on_record, past.gaps, past.known_from, now)
+    owed = [] if trigger is None else _owed(row, trigger, now)
+    drawn = past_pictures(row, zone, on_record, past.gaps, past.known_from, owed, now)
     asked_about = asked.text("why")
     told = None if asked_about is None else await asked.app.why(name, read_instant(asked_about))
     return asked.page(
@@ -187,6 +189,18 @@ def _coming(row: ScheduleRecord, trigger: Trigger, now: int, changes: list[Clock
     while tick is not None and len(found) < left:
         there = "" if zone == "UTC" else local(tick, zone)
         found.append(Tick(at=tick, local=there, change=_touching(tick, changes)))
+        tick = next_tick(row.definition, trigger, tick)
+    return found
+
+
+def _owed(row: ScheduleRecord, trigger: Trigger, now: int) -> list[int]:
+    """Ticks that should have been fired long since, the oldest first."""
+    if row.status is not Status.ACTIVE or row.definition.is_used_up(row.created_count):
+        return []
+    found: list[int] = []
+    tick = next_tick(row.definition, trigger, row.cursor)
+    while tick is not None and tick < now - limits.OVERDUE_AFTER and len(found) < _OWED:
+        found.append(tick)
         tick = next_tick(row.definition, trigger, tick)
     return found
 
