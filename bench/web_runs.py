@@ -119,7 +119,7 @@ def main() -> None:
             "open ones": "/runs?state=pending",
             "a word, searched": "/runs?text=luck",
             "nine tenths deep": f"/runs?before={deep}",
-            "one schedule's page": "/runs?state=failed&schedule=schedule-050",
+            "failed ones of a schedule": "/runs?state=failed&schedule=schedule-050",
         }
         figures: dict[str, dict[str, float]] = {}
         for name, page in pages.items():
