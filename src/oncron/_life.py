@@ -109,6 +109,13 @@ class Life:
             with self._lock:
                 self._engine, self._phase, self._ended = before
 
+    def forget_engine(self) -> None:
+        """The next use makes a new one: the app was given another store."""
+        with self._lock:
+            before, self._engine = self._engine, None
+        if before is not None:
+            before.close()
+
     def changed(self) -> None:
         """Something was declared: a running engine takes it up."""
         if self._phase == "running":

@@ -115,16 +115,16 @@ def cli() -> None:
     """Scheduled jobs that run once per tick, however many replicas schedule them."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None, *, called: str = "oncron") -> None:
     """Run a command and leave the process with its exit code. Never shows a traceback for what a user
-    or an operator got wrong."""
+    or an operator got wrong. `called` is what the user typed for it."""
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal cannot spell is shown escaped; it does not end the command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     # What the library logs is for replicas; a command says what it has to say itself.
     logging.getLogger("oncron").addHandler(logging.NullHandler())
-    code = _call(arguments)
+    code = _call(arguments, called)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -132,9 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _call(arguments: Sequence[str] | None) -> int:
+def _call(arguments: Sequence[str] | None, called: str) -> int:
     try:
-        code = cli.main(None if arguments is None else list(arguments), prog_name="oncron", standalone_mode=False)
+        code = cli.main(None if arguments is None else list(arguments), prog_name=called, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2

@@ -45,6 +45,12 @@ class Target:
     """False for a bare store: no tasks, no declared schedules."""
 
     @property
+    def start(self) -> str:
+        """The command that starts a replica of it."""
+        hosted = HOSTED.get(self.name)
+        return f"oncron run {self.name}" if hosted is None else f"{hosted.command} run"
+
+    @property
     def declared(self) -> Mapping[str, Declared]:
         return _inside(self.app)._registry.schedules
 
@@ -134,6 +140,19 @@ def _inside(app: Oncron) -> Any:
     return app
 
 
+@dataclass(frozen=True)
+class Hosted:
+    """An app of a framework, in whose command line this one is."""
+
+    make: Callable[[], Oncron]
+    command: str
+    """What its user types instead of `oncron`."""
+
+
+HOSTED: dict[str, Hosted] = {}
+"""By the name of the target."""
+
+
 class ImportFailed(click.ClickException):
     """The target's own code raised while it was imported; `error` is what."""
 
@@ -194,7 +213,7 @@ async def not_found(target: Target, error: NotFound, *names: str | None) -> NotF
         return error
     return NotFound(
         f"schedule {declared[0]!r} is declared in code, but not in the store yet: start a replica "
-        f"(`oncron run {target.name}`), which writes it there"
+        f"(`{target.start}`), which writes it there"
     )
 
 
@@ -246,6 +265,8 @@ def load(name: str) -> Target:
     """The app at `module:attribute`. The current directory is importable.
 
     Raises click.UsageError if there is no such thing, ImportFailed if its code raises."""
+    if (hosted := HOSTED.get(name)) is not None:
+        return Target(hosted.make(), name, in_code=True)
     module_name, _, attribute = name.partition(":")
     _check_spelling(name, module_name)
     module = import_here(module_name)
