@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import oncron
-from oncron import backoff, errors, limits, metrics, middleware, testing, tracing, triggers
+from oncron import backoff, errors, limits, metrics, middleware, testing, tracing, triggers, web
 from oncron._backfill import Backfill
 from oncron._batch import Batch
 from oncron._limiter import Grant, Limiter
@@ -31,7 +31,7 @@ UNSAID_UNITS = {"ManualClock.block"}
 
 
 def objects() -> Iterator[Any]:
-    for module in (oncron, limits, metrics, middleware, testing, tracing):
+    for module in (oncron, limits, metrics, middleware, testing, tracing, web):
         yield from (getattr(module, name) for name in module.__all__)
     yield from (triggers.parse, triggers.tzdata_version, backoff.exponential, backoff.polynomial, backoff.fixed)
     yield from (Lock, Leadership, Limiter, Grant, Batch, Walk, Queue, Backfill, Why)
