@@ -9,8 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from oncron import Oncron, cron, every
+from oncron._clock import SECOND, from_us, wall_us
+from oncron._clock_changes import clock_changes
+from oncron._model import Change, Gap, GapReason
 from oncron.errors import InvalidOption, NotFound
 from oncron.web import asgi
 from tests.faces.web import HTML, client, filled, form_of, send, shop, text_of
@@ -110,8 +114,6 @@ async def test_why_a_tick_did_not_run_is_asked_on_the_page(web):
 
 
 async def test_ticks_without_a_run_are_listed_with_the_reason(web, app):
-    from oncron._model import Change, Gap, GapReason
-
     row = (await app._desk.ask(lambda store: store.schedules(["broken"])))[0]
     gap = Gap(schedule="broken", first=row.cursor - 10**9, last=row.cursor, count=24, reason=GapReason.MISSED)
     change = Change(
@@ -156,6 +158,60 @@ async def test_the_load_names_the_busiest_minutes(web):
     assert "Busiest minutes" in shown
 
 
+async def test_a_schedule_that_nobody_fires_is_red(app):
+    row = (await app._desk.ask(lambda store: store.schedules(["broken"])))[0]
+    now = await app._desk.ask(lambda store: store.now())
+    late = replace(row.definition, name="late")
+    change = Change(
+        name="late", definition=late, status=row.status, new_cursor=now - 7200 * SECOND, next_at=now - 3600 * SECOND
+    )
+    await app._desk.ask(lambda store: store.declare([change]))
+    async with client(asgi(app)) as web:
+        listed = await web.get("/schedules?text=late")
+        assert '<tr class="overdue">' in listed.text
+        assert "overdue: due 1 h ago" in text_of(listed)
+        assert "Overdue: its tick was due 1 h ago and no replica has fired it" in text_of(
+            await web.get("/schedule?name=late")
+        )
+    await app.remove_schedule("late")
+
+
+async def test_coming_ticks_that_a_clock_change_touches_are_marked(app):
+    jump = next(
+        change
+        for change in clock_changes(cron("* * * * *", timezone="Europe/Berlin"), wall_us())
+        if change.after > change.before
+    )
+    at = from_us(jump.at)
+    await app.put_schedule("spring", cron(f"30 2 {at.day} {at.month} *"), "x")
+    async with client(asgi(app)) as web:
+        page = await web.get("/schedule?name=spring")
+    assert page.text.count('<tr class="dst">') == 1
+    assert "02:30 does not exist that day: runs at 03:00" in text_of(page)
+    await app.remove_schedule("spring")
+
+
+async def test_who_runs_a_schedule_now_is_shown(tmp_path):
+    app = Oncron(f"sqlite:///{tmp_path}/jobs.db")
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.schedule(every(hours=1))
+    async def slow() -> None:
+        started.set()
+        await may_end.wait()
+
+    async with app, client(asgi(app)) as web:
+        run = await app.fire("slow")
+        await started.wait()
+        shown = text_of(await web.get("/schedules"))
+        assert f"{run.id[-12:]} in {(await app.get_run(run.id)).worker}" in shown
+        assert f"Runs now {run.id[-12:]} in" in text_of(await web.get("/schedule?name=slow"))
+        assert re.search(r"alive scheduler, worker \S+ .* 1 every 1", text_of(await web.get("/replicas")))
+        may_end.set()
+        await run.wait(20)
+        assert "Last success – " not in text_of(await web.get("/schedule?name=slow"))
+
+
 # --- many ---------------------------------------------------------------------------------------
 
 
@@ -185,6 +241,34 @@ async def test_runs_go_on_after_the_last_one_of_a_page(web, life):
     assert ids["mail"][-12:] not in text_of(older)
     assert ids["reindex"][-12:] in text_of(older)
     assert "To the newest" in text_of(older)
+
+
+async def test_a_search_that_would_read_too_much_goes_on_by_hand(web, monkeypatch, life):
+    monkeypatch.setattr("oncron.web._found.RUNS_LOOKED_AT", 1)
+    monkeypatch.setattr("oncron.web._found._RUN_CHUNK", 1)
+    page = await web.get("/runs?text=valueerror")
+    assert "there are older ones" in text_of(page)
+    for _ in range(5):
+        on = re.search(r'rel="next" href="([^"]*)">Look on', page.text)
+        if on is None:
+            break
+        page = await web.get("/" + on[1].replace("&amp;", "&"))
+        if life[1]["broken"][-12:] in page.text:
+            break
+    assert life[1]["broken"][-12:] in page.text
+
+
+async def test_schedules_are_looked_through_by_hand_as_well(web, monkeypatch):
+    monkeypatch.setattr("oncron.web._found.SCHEDULES_LOOKED_AT", 1)
+    monkeypatch.setattr("oncron.web._found._CHUNK", 1)
+    page = await web.get("/schedules?text=reindex")
+    assert "No schedule on this page fits" in text_of(page)
+    assert ">Look on<" in page.text
+
+
+async def test_a_load_that_takes_too_long_to_count_says_what_is_missing(web, monkeypatch):
+    monkeypatch.setattr("oncron.web._coming_load._COUNT_FOR", -1)
+    assert "At least 3 schedules more could not be counted in time" in text_of(await web.get("/load"))
 
 
 # --- what pages do ------------------------------------------------------------------------------

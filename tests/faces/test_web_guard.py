@@ -87,7 +87,13 @@ async def test_a_form_without_its_token_changes_nothing(web, app, broken):
 
 @pytest.mark.parametrize(
     "headers",
-    [{"origin": "http://evil.test"}, {"origin": "null"}, {"origin": "http://["}, {"sec-fetch-site": "cross-site"}],
+    [
+        {"origin": "http://evil.test"},
+        {"origin": "null"},
+        {"origin": "http://["},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
 )
 async def test_what_another_site_sends_changes_nothing(web, app, headers):
     fields = form_of(await web.get("/schedules"), "pause", name="sweep")
@@ -97,6 +103,13 @@ async def test_what_another_site_sends_changes_nothing(web, app, headers):
     assert answer.status_code == 403
     assert "another site" in answer.json()["error"]
     assert not await paused(app)
+
+
+async def test_a_proxy_may_ask_under_another_host(web, app):
+    fields = form_of(await web.get("/schedules"), "pause", name="sweep")
+    headers = {"origin": "https://jobs.example.org", "sec-fetch-site": "same-origin"}
+    assert (await web.post("/pause", data=fields, headers=headers)).status_code == 303
+    assert await paused(app)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", ""])

@@ -88,7 +88,7 @@ def test_a_wheel_carries_the_types_marker_and_every_query(tmp_path: Path) -> Non
     (wheel,) = tmp_path.glob("oncron-*.whl")
     carried = set(zipfile.ZipFile(wheel).namelist())
     package = rules.SOURCE / "oncron"
-    data = [file for file in package.rglob("*") if file.suffix in {".sql", ".lua", ".html", ".css", ".js"}]
+    data = [file for file in package.rglob("*") if file.suffix in {".sql", ".lua", ".html", ".css", ".js", ".svg"}]
     wanted = {str(file.relative_to(rules.SOURCE)) for file in [package / "py.typed", *data]}
     assert wanted - carried == set()
     assert not [name for name in carried if name.startswith("tests")]

@@ -147,13 +147,17 @@ async def _call(auth: Auth, request: Request) -> Any:
 
 
 def _refuse_foreign(request: Request) -> None:
-    origin = request.headers.get("origin")
-    if origin is not None:
-        # A proxy in front may speak https: the host is what tells sites apart.
-        if origin.partition("://")[2].lower() != request.headers.get("host", "").lower():
-            raise Refused(403, f"this came from {origin[:100]!r}, another site; nothing was changed")
-    elif request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    """By what the browser itself says of where the request comes from; a program says nothing."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None and site != "same-origin":
         raise Refused(403, "this came from another site; nothing was changed")
+    origin = request.headers.get("origin")
+    # Whoever says same-origin knows better than a proxy that asks under another host.
+    if origin is None or site is not None:
+        return
+    # A proxy may speak https to the browser: the host is what tells sites apart.
+    if origin.partition("://")[2].lower() != request.headers.get("host", "").lower():
+        raise Refused(403, f"this came from {origin[:100]!r}, another site; nothing was changed")
 
 
 def _refuse_large(request: Request) -> None:
