@@ -30,4 +30,5 @@ def changes() -> str:
         notes = [note.read_text(encoding="utf-8").split() for note in sorted(_NOTES.glob(f"*.{kind}.md"))]
         if notes:
             lines += ["", f"## {title}", "", *(f"* {' '.join(words)}" for words in notes)]
-    return "\n".join(lines) + "\n"
+    # Notes lie beside `docs`, this page in it.
+    return "\n".join(lines).replace("](../docs/", "](") + "\n"
