@@ -374,6 +374,7 @@ class Oncron(Operations, InBackground):
             tasks=self._registry.specs,
             definitions=self._registry.definitions,
             emit=self._listeners.emit,
+            hears=self._listeners.hears,
             on_call=self._listeners.store_called,
             **parts,
         )
@@ -404,6 +405,7 @@ class Oncron(Operations, InBackground):
             tasks=self._registry.specs,
             definitions=self._registry.definitions,
             emit=self._listeners.emit,
+            hears=self._listeners.hears,
             on_call=self._listeners.store_called,
         )
 

@@ -29,10 +29,14 @@ _LEVELS = {name: _level(name) for name in NAMES - _LOGGED_WHERE_THEY_HAPPEN}
 _LOGGERS = {name: logging.getLogger(f"oncron.{name.split('.')[0]}") for name in NAMES}
 
 
+def is_logged(name: str) -> bool:
+    level = _LEVELS.get(name)
+    return level is not None and _LOGGERS[name].isEnabledFor(level)
+
+
 def log_event(event: Event) -> None:
     """Losing a race to another replica is no event; what happens many times a second is DEBUG."""
-    level = _LEVELS.get(event.name)
-    if level is None or not _LOGGERS[event.name].isEnabledFor(level):
+    if not is_logged(event.name):
         return
     fields = {
         "schedule": event.schedule,
@@ -49,4 +53,4 @@ def log_event(event: Event) -> None:
     for name in _FOR_MACHINES if event.name.startswith("worker.") else ("worker", *_FOR_MACHINES):
         shown.pop(name, None)
     text = " ".join(f"{name}={value!r}" for name, value in shown.items())
-    _LOGGERS[event.name].log(level, "%s %s", event.name, text, extra={"event": event.name, **fields})
+    _LOGGERS[event.name].log(_LEVELS[event.name], "%s %s", event.name, text, extra={"event": event.name, **fields})

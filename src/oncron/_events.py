@@ -78,12 +78,9 @@ class Fields(TypedDict, total=False):
     took: timedelta | None
 
 
-def of_run(run: RunRecord, /, **more: Unpack[Fields]) -> Fields:
-    """Which run an event is about, and what else there is to say."""
-    tick = from_us_if(run.tick)
-    about = Fields(schedule=run.schedule, tick=tick, run=run.id, task=run.task, attempt=run.attempt)
-    about.update(more)
-    return about
+def of_run(run: RunRecord) -> Fields:
+    """Which run an event is about."""
+    return Fields(schedule=run.schedule, tick=from_us_if(run.tick), run=run.id, task=run.task, attempt=run.attempt)
 
 
 Observer = Callable[[Event], None]
@@ -91,6 +88,6 @@ Observer = Callable[[Event], None]
 
 
 class Say(Protocol):
-    """Tells the Observer of an event that happens now, here unless `worker` says where."""
+    """Tells the Observer of an event that happens now, about that run, here unless `worker` says where."""
 
-    def __call__(self, name: str, /, **fields: Unpack[Fields]) -> None: ...
+    def __call__(self, name: str, about: RunRecord | None = None, /, **fields: Unpack[Fields]) -> None: ...

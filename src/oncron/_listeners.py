@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from oncron._clock import SECOND, boot_us
-from oncron._eventlog import log_event
+from oncron._eventlog import is_logged, log_event
 from oncron._events import NAMES, Event
 from oncron._model import NewRun
 from oncron.errors import InvalidOption, StoreError
@@ -144,6 +144,11 @@ class Listeners:
             except Exception:
                 log.exception("a meter of store calls failed and is left out")
                 self._meters = tuple(other for other in self._meters if other is not fn)
+
+    def hears(self, name: str) -> bool:
+        """Whether `emit` would do anything with such an event."""
+        waited_for = name in _ENDS and bool(self._watches)
+        return waited_for or is_logged(name) or any(listener.wants(name) for listener in self._all)
 
     def emit(self, event: Event) -> None:
         """The Observer that the engine gets: takes an event without blocking and without raising."""

@@ -19,7 +19,7 @@ from oncron._clock import boot_us, from_us, sleep_us, wall_us
 from oncron._engine.door import Door, StoreClock
 from oncron._engine.replica import Replica
 from oncron._engine.spec import Settings, TaskSpec
-from oncron._events import Event, Fields, Observer
+from oncron._events import Event, Fields, Observer, of_run
 from oncron._model import Definition, RunRecord, new_id
 from oncron._store import ReadableStore, Transactions
 from oncron.errors import AlreadyRunning, StoreError, StoreUnavailable
@@ -58,11 +58,12 @@ class Engine:
         tasks: Mapping[str, TaskSpec],
         definitions: Callable[[], Sequence[Definition]],
         emit: Observer,
+        hears: Callable[[str], bool] = lambda _: True,
         on_call: Callable[[int, StoreError | None], None] | None = None,
         make_clock: Callable[[], StoreClock] = StoreClock,
         make_replica: type[Replica] = Replica,
     ) -> None:
-        self._on_call = on_call
+        self._on_call, self._hears = on_call, hears
         self._make_clock, self._make_replica = make_clock, make_replica
         self.worker_id = _new_identity()
         self.running = False
@@ -297,9 +298,13 @@ class Engine:
             if home.hinting is None or home.hinting.done():
                 home.hinting = asyncio.ensure_future(_tell(home, home.door))
 
-    def say(self, name: str, /, **fields: Unpack[Fields]) -> None:
-        fields.setdefault("worker", self.worker_id)
-        self._emit(Event(name=name, at=from_us(self.now_us()), **fields))
+    def say(self, name: str, about: RunRecord | None = None, /, **fields: Unpack[Fields]) -> None:
+        """From any thread. What nobody hears is not even put together: there are some for each run."""
+        if not self._hears(name):
+            return
+        said: Fields = fields if about is None else {**of_run(about), **fields}
+        said.setdefault("worker", self.worker_id)
+        self._emit(Event(name=name, at=from_us(self.now_us()), **said))
 
     def _contact(self, up: bool, reason: str) -> None:
         if up:

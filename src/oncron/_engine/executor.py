@@ -19,7 +19,7 @@ from oncron._engine.processes import End, Killed, NotBegun, ProcessDied, Process
 from oncron._engine.spec import Execution, TaskSpec
 from oncron._engine.verdict import verdict, was_cancelled
 from oncron._engine.wire import Ended
-from oncron._events import Say, of_run
+from oncron._events import Say
 from oncron._lifecycle import error_text, judge, released, succeeded, timed_out, with_headway, with_reports
 from oncron._model import Outcome, OutcomeKind, RunRecord
 from oncron.errors import InvalidArguments, LeaseLost
@@ -101,17 +101,13 @@ class Executor:
         any more."""
         run = execution.run
 
-        def entered() -> None:
-            self._say("run.started", **of_run(run))
-            if execution.time_limit is not None:
-                execution.changed.set()
-
         def enter() -> bool:
             if not execution.enter():
                 return False
+            self._say("run.started", run)
             if execution.time_limit is not None:
                 execution.times_out_at(execution.store_now() + execution.time_limit)
-            self._soon(entered)
+                self._soon(execution.changed.set)
             return True
 
         return enter
@@ -169,7 +165,7 @@ class Executor:
 
     def _overrun(self, execution: Execution) -> None:
         run, reason = execution.run, execution.stop_reason
-        self._say("run.overrun", **of_run(run, reason=reason))
+        self._say("run.overrun", run, reason=reason)
         log.warning(
             "run %s of task %r should stop (%s) but a thread cannot be stopped; it keeps its place "
             "until it returns; let it check ctx.stopping",

@@ -15,7 +15,7 @@ from oncron._clock import sleep_us, wait_us
 from oncron._engine import registrar
 from oncron._engine.door import Door
 from oncron._engine.spec import Settings
-from oncron._events import Say, of_run
+from oncron._events import Say
 from oncron._model import Definition, Reaped, RunState, ScheduleRecord, Status, new_id
 from oncron._plan import next_tick, plan
 from oncron.errors import InvalidTrigger, StoreUnavailable
@@ -90,9 +90,9 @@ class Janitor:
             if not run.state.is_open:
                 self._run_ended(run.batch)
             if run.state is RunState.PENDING:
-                self._say("run.retried", **of_run(run, reason="its worker died"))
+                self._say("run.retried", run, reason="its worker died")
             else:
-                self._say(f"run.{run.state}", **of_run(run, reason=run.reason))
+                self._say(f"run.{run.state}", run, reason=run.reason)
             log.warning(
                 "run %s of task %r was held by a worker whose lease expired; it is %s now",
                 run.id,

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable
 
 import msgspec
 
@@ -19,11 +18,9 @@ from oncron._engine import wire
 from oncron._engine.logform import log_form
 from oncron._engine.process import Process
 from oncron._engine.spec import Execution, TaskSpec
-from oncron._events import of_run
+from oncron._events import Say
 
 log = logging.getLogger("oncron.run")
-
-Say = Callable[..., None]
 
 _CANCEL_GRACE = 5 * limits.SECOND
 """How long a cancelled run may look at `ctx.stopping` and clean up."""
@@ -214,7 +211,7 @@ class _Attempt:
         match message:
             case wire.Started():
                 if not execution.started:
-                    self._say("run.started", **of_run(execution.run))
+                    self._say("run.started", execution.run)
                 execution.started = self.begun = True
                 execution.times_out_at(message.deadline)
                 self._process.was_used = True

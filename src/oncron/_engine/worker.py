@@ -21,7 +21,7 @@ from oncron._engine.endings import Endings
 from oncron._engine.executor import Executor
 from oncron._engine.guard import under_guard
 from oncron._engine.spec import CHAIN_KEY, Execution, Settings, TaskSpec
-from oncron._events import Say, of_run
+from oncron._events import Say
 from oncron._lifecycle import judge, released
 from oncron._model import (
     ClaimSpec,
@@ -201,7 +201,7 @@ class Worker:
         self.busy.set()
         if run.schedule is not None and run.tick is not None and run.backfill is None:
             self._has_settled(run.schedule, run.tick)
-        self._say("run.claimed", **of_run(run, late_by=_span(execution.claimed_at - run.due_at)))
+        self._say("run.claimed", run, late_by=_span(execution.claimed_at - run.due_at))
         if spec is None or not self.accepting:
             self._record(released(run, "this worker cannot take it", started=False))
             return
@@ -260,7 +260,7 @@ class Worker:
             return  # by its own transaction, which fails if the lease is lost indeed
         if (run_id, token) in self.endings:
             return  # it has ended here: its finish overtook this answer, or will be told that it came too late
-        self._say("lease.lost", **of_run(execution.run))
+        self._say("lease.lost", execution.run)
         log.warning("run %s of task %r: lease lost", run_id, execution.run.task, extra={"event": "lease.lost"})
         execution.ask_to_stop("lease lost")
 
@@ -364,12 +364,12 @@ class Worker:
     def _tell(self, execution: Execution, outcome: Outcome, result: FinishResult) -> None:
         run, took = execution.run, _span(self._door.clock.now_us() - execution.claimed_at)
         if result.status is FinishStatus.LEASE_LOST:
-            self._say("lease.lost", **of_run(run, took=took))
+            self._say("lease.lost", run, took=took)
         elif result.state is RunState.PENDING:
             name = "run.retried" if _is_again(outcome) else "run.released"
-            self._say(name, **of_run(run, reason=outcome.reason, took=took))
+            self._say(name, run, reason=outcome.reason, took=took)
         elif name := _EVENTS.get(result.state):
-            self._say(name, **of_run(run, reason=outcome.reason, took=took))
+            self._say(name, run, reason=outcome.reason, took=took)
         self._log_end(run, outcome, result)
 
     def _log_end(self, run: RunRecord, outcome: Outcome, result: FinishResult) -> None:

@@ -92,11 +92,10 @@ class SteppedEngine(Engine):
         except RuntimeError:
             return self.default_loop
 
-    def say(self, name: str, /, **fields: Unpack[Fields]) -> None:
-        run = fields.get("run")
-        if run is not None and name in _TOLD:
-            self._told[run] = None
-        super().say(name, **fields)
+    def say(self, name: str, about: RunRecord | None = None, /, **fields: Unpack[Fields]) -> None:
+        if about is not None and name in _TOLD:
+            self._told[about.id] = None
+        super().say(name, about, **fields)
 
     def call(self, work: Callable[[ReadableStore], Awaitable[T]]) -> concurrent.futures.Future[T]:
         if self._eager and self.running and not in_run():

@@ -10,11 +10,11 @@ from oncron._engine import janitor
 from oncron._engine.spec import Execution
 from oncron._model import ClaimSpec, RunState, new_id
 from oncron.triggers import every
-from tests.simulation.network import _METHODS
+from tests.simulation.network import METHODS
 from tests.simulation.world import SECOND, passes
 from tests.unit.engine.given import One, one_replica, scheduled
 
-USED = sorted(set(_METHODS) - {"cancel", "retry", "enqueue", "get_run", "get_runs", "runs", "gaps", "stats", "workers"})
+USED = sorted(set(METHODS) - {"cancel", "retry", "enqueue", "get_run", "get_runs", "runs", "gaps", "stats", "workers"})
 
 
 async def quick(_execution: Execution) -> None:

@@ -35,7 +35,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.executor = Executor(asyncio.get_running_loop(), lambda name, **_: self.said.append(name))
+        self.executor = Executor(asyncio.get_running_loop(), lambda name, *_, **__: self.said.append(name))
 
     def spec(self, task: str) -> TaskSpec:
         return chores.app._registry.specs[task]
