@@ -138,6 +138,11 @@ async def test_a_phone_has_the_timeline_in_its_own_width(browser, url):
         assert 300 < slim <= 390
 
 
+async def test_a_phone_s_menu_shows_which_page_it_is(browser, url):
+    async with opened(browser, f"{url}load", viewport={"width": 390, "height": 844}) as page:
+        await expect(page.get_by_role("navigation", name="Pages").locator("[aria-current]")).to_be_in_viewport(ratio=1)
+
+
 async def test_paper_gets_the_content_and_nothing_to_press(browser, url):
     async with opened(browser, f"{url}schedules") as page:
         await page.emulate_media(media="print")

@@ -126,7 +126,8 @@ class Asked:
         return HTMLResponse(text.encode(errors="replace"), status, {"vary": PART})
 
     def error(self, status: int, sentence: str) -> Response:
-        sentence = sentence[:1].upper() + sentence[1:]
+        if sentence.partition(" ")[0].isalpha():  # an address stays as it is
+            sentence = sentence[:1].upper() + sentence[1:]
         if self.is_api:
             return JSONResponse({"status": status, "error": sentence}, status)
         return self.page("error.html", status=status, code=status, sentence=sentence)

@@ -18,6 +18,9 @@
 
   const main = () => document.getElementById("main");
 
+  // On a phone the menu is wider than the screen.
+  document.querySelector(".top [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+
   // --- how long ago -----------------------------------------------------------------------
 
   const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -138,7 +141,10 @@
       const { why } = JSON.parse(event.data);
       seen = "";
       say("not live", true);
-      alarm(`The store does not answer: ${why}. What is shown is as it was; this page is back by itself.`);
+      // A page that could not be shown says so itself.
+      if (!document.getElementById("again")) {
+        alarm(`The store does not answer: ${why}. What is shown is as it was; this page is back by itself.`);
+      }
     });
     source.addEventListener("error", () => {
       if (source && source.readyState === EventSource.CLOSED) leave();
