@@ -30,6 +30,8 @@ _STREAM_FOR = 60 * SECOND
 _SIGN_EVERY = 15 * SECOND
 _WAIT_FOR = 2 * SECOND
 """How long the store may be silent until pages say so."""
+_REST, _REST_AT_MOST = 5, 15 * SECOND
+"""A store that takes long to answer is left alone for so many times as long. One that does not is asked at once."""
 _NEWEST, _RUNNING = 20, 100
 
 
@@ -100,7 +102,9 @@ class Live:
             while self._clients and not self._closed:
                 began = boot_us()
                 await self._look_once()
-                await sleep_us(LOOK_EVERY - (boot_us() - began))
+                took = boot_us() - began
+                rest = 0 if self._told.trouble else min(_REST * took, _REST_AT_MOST)
+                await sleep_us(max(LOOK_EVERY - took, rest))
         finally:
             self._looking, self._told = None, Told()
 
