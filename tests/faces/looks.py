@@ -98,3 +98,18 @@ CONTRASTS = """() => {
   return [...pale].slice(0, 10);
 }"""
 """Text with less than 4.5 : 1 and marks with less than 3 : 1 against what lies behind them (WCAG 1.4.3, 1.4.11)."""
+
+BROKEN = """() => {
+  let heard = 0;
+  addEventListener("securitypolicyviolation", () => { window.complained = ++heard >= 2; });
+  const main = document.body.appendChild(document.createElement("div"));
+  main.innerHTML = `<h1>x</h1><p>pale</p><button></button><input><div>wide</div>
+    <svg><rect class="o-failed" width="9" height="9"></rect></svg><img alt="x" src="https://elsewhere.example/x.png">
+    <b style="color: red">x</b>`;
+  const [pale, button, wide] = ["p", "button", "div"].map((name) => main.querySelector(name));
+  pale.style.color = "#999";
+  button.style.cssText = "height: 10px; min-height: 0; padding: 0";
+  wide.style.width = "2000px";
+  main.querySelector("rect").style.fill = "#f0f0f0";
+}"""
+"""Makes a page of everything that is looked for above."""

@@ -18,7 +18,7 @@ from oncron._clock import wall_us
 from oncron._model import RunFilter, RunState
 from tests.conftest import missed, start_redis
 from tests.faces.browser import WIDTHS, find_browser, launched, serving
-from tests.faces.looks import CONTRASTS, OVERFLOWS, SMALL_TARGETS, Watch, nameless
+from tests.faces.looks import BROKEN, CONTRASTS, OVERFLOWS, SMALL_TARGETS, Watch, nameless
 from tests.faces.two_weeks import HOUR, HTML, ODD, beat, fill, stories
 from tests.servers import ServerMissing
 
@@ -151,6 +151,24 @@ async def test_paper_gets_the_content_and_nothing_to_press(browser, url):
         await expect(page.get_by_role("link", name="invoices")).to_be_visible()
 
 
+async def test_what_is_looked_for_on_every_page_would_be_found(browser, url):
+    context = await browser.new_context(viewport={"width": 390, "height": 844})
+    page = await context.new_page()
+    watch = Watch(page)
+    await page.goto(f"{url}locks")
+    assert (await page.evaluate(OVERFLOWS), await nameless(page), watch.wrongs) == (None, [], [])
+
+    await page.evaluate(BROKEN)
+
+    assert (await page.evaluate(OVERFLOWS))[0] >= 2000
+    assert [found.split()[0] for found in await nameless(page)] == ["button", "textbox", "image"]
+    assert await page.evaluate(SMALL_TARGETS, 38) == ["BUTTON : 10"]
+    assert [found[:6] for found in await page.evaluate(CONTRASTS)] == ["text P", "mark r"]
+    await page.wait_for_function("window.complained")
+    assert len([wrong for wrong in watch.wrongs if "Content Security Policy" in wrong]) >= 2
+    await context.close()
+
+
 # --- doing ------------------------------------------------------------------------------------
 
 
@@ -251,14 +269,17 @@ async def test_an_open_page_shows_what_others_do_without_being_loaded_again(brow
 
 
 async def test_what_somebody_is_typing_is_not_swept_away(browser, app, url):
-    async with opened(browser, f"{url}schedules") as page:
-        await expect(page.locator("#live")).to_have_text("live")
+    async with opened(browser, f"{url}schedules") as page, opened(browser, f"{url}schedules") as witness:
+        for each in (page, witness):
+            await expect(each.locator("#live")).to_have_text("live")
         await page.get_by_role("button", name="Pause rotate-keys").click()
         await page.keyboard.type("half a sen")
 
         await app.pause("invoices", note="meanwhile")
-        await expect(page.get_by_label("Why").locator("visible=true")).to_have_value("half a sen")
+        await expect(witness.get_by_text("meanwhile")).to_be_visible()
 
+        dialog = page.get_by_role("dialog", name="Pause rotate-keys")
+        await expect(dialog.get_by_label("Why")).to_have_value("half a sen")
         await page.keyboard.press("Escape")
         await expect(page.get_by_text("meanwhile")).to_be_visible()
         await app.resume("invoices")
