@@ -140,6 +140,12 @@ def test_a_later_tick_before_an_earlier_one_is_out_of_turn():
     assert kinds(judged(lines, turns=QUEUE)) == ["overlap"]
 
 
+def test_a_holder_that_was_stopped_before_its_first_line_is_not_out_of_turn():
+    lines = [*done(1, at=3.5, worker="b", attempt=2), *done(2, at=3, worker="b"), *done(1, at=4.4)]
+    found = judged(lines, fault("stop", "a", 1.1, 6.3), turns=QUEUE)
+    assert not found.all, str(found)
+
+
 def test_a_tick_that_is_skipped_is_on_record_once_and_never_if_it_ran():
     gap = Gap(schedule="s", first=2 * S, last=2 * S, count=1, reason=GapReason.OVERLAP)
     ran = RunRecord(id=tick_run_id("s", S), task="t", schedule="s", tick=S, state=RunState.SUCCEEDED)

@@ -86,7 +86,7 @@ def test_a_short_storm_loses_and_doubles_nothing(durable_redis: RedisServer, tmp
 def test_a_long_storm_loses_and_doubles_nothing(durable_redis: RedisServer, tmp_path: Path):
     fleet = Fleet(durable_redis.url(), tmp_path, Load(fast=5, second=3, skip=2, queue=2, lease=3))
     kinds = [*TO_REPLICAS, ("deploy", faults.deploy), *to_server(durable_redis)]
-    weather(fleet, kinds, rounds=20, seed=6, least=1000)
+    weather(fleet, kinds, rounds=20, seed=6, least=10_000)
 
 
 # --- a server that is killed under load -----------------------------------------------------

@@ -93,7 +93,9 @@ def _stays(
 
 def out_of_order(runs: Iterable[Sequence[Execution]]) -> list[str]:
     """Of one schedule: runs that started before one of an earlier tick had, which is before them in every policy."""
-    firsts = sorted((executions[0].start for executions in runs), key=lambda line: line.at)
+    # The first start is not always the first token's: a process may be stopped between its claim and the task's line.
+    starts = ([execution.start for execution in executions] for executions in runs)
+    firsts = sorted((min(lines, key=lambda line: line.at) for lines in starts), key=lambda line: line.at)
     return [
         f"overlap: {after.schedule} at {after.tick / 1e6:.3f} started after its later tick at {before.tick / 1e6:.3f}"
         for before, after in pairwise(firsts)
