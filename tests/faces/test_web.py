@@ -63,8 +63,10 @@ async def test_the_front_door_leads_to_the_schedules(web):
 
 async def test_schedules_are_shown_in_words_with_what_became_of_them(web):
     shown = text_of(await web.get("/schedules"))
-    assert "every day at 02:30 (Europe/Berlin)" in shown
-    assert "night" in shown
+    assert re.search(
+        r"reindex every day at 02:30 \(Europe/Berlin\) night active in \S+ .* succeeded \S+ \w+ ago", shown
+    )
+    assert re.search(r"broken every day at 03:00 .* failed \S+ \w+ ago – ", shown)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,11 @@ RUNS_LOOKED_AT = 5_000
 _CHUNK = 1000
 _RUN_CHUNK = 500
 _NEWEST = 10
+"""Ticks whose runs are looked up for each schedule."""
+_BY_HAND = 200
+"""Newest runs among which those by hand are looked for."""
+_UNLUCKY, _FURTHER = 10, 200
+"""Schedules of a page of which more are, as none of those has succeeded, and how many."""
 _MOST_IDS = 500
 _RUNNING = 1000
 
@@ -115,10 +120,10 @@ def _speaks_of(run: RunRecord, text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Of one schedule, as far as its newest ticks tell."""
+    """Of one schedule, as far as its newest ticks tell, and the newest runs of all."""
 
     last: RunRecord | None = None
-    """Of the newest tick that has a run."""
+    """Of the newest tick that has a run, or by hand since."""
     last_success: RunRecord | None = None
     running: list[RunRecord] = field(default_factory=list[RunRecord])
 
@@ -126,12 +131,16 @@ class History:
 async def histories(reader: Reader, rows: Sequence[ScheduleRecord]) -> dict[str, History]:
     """By name. The runs of the newest ticks are read by their ids, which follow from (schedule, tick): a few reads by
     primary key, however many runs there are."""
-    ids = [tick_run_id(row.name, tick) for row in rows for tick in newest_ticks(row, _NEWEST)]
-    runs = await runs_by_id(reader, ids)
-    by_name: dict[str, list[RunRecord]] = {row.name: [] for row in rows}
-    for run in sorted(runs, key=lambda run: -run.position):
-        if run.schedule in by_name:
+    by_name = await _runs_of_ticks(reader, rows, _NEWEST)
+    for run in await reader.runs(RunFilter(limit=_BY_HAND)) if rows else ():
+        if run.tick is None and run.schedule in by_name:
             by_name[run.schedule].append(run)
+    # One that goes wrong again and again: how long has it done so?
+    unlucky = [row for row in rows if row.created_count and not any(map(_is_success, by_name[row.name]))]
+    for name, further in (await _runs_of_ticks(reader, unlucky[:_UNLUCKY], _FURTHER)).items():
+        by_name[name] += further
+    for of_schedule in by_name.values():
+        of_schedule.sort(key=lambda run: run.position, reverse=True)
     running: dict[str, list[RunRecord]] = {}
     for run in await reader.runs(RunFilter(state=RunState.RUNNING, limit=_RUNNING)) if rows else ():
         if run.schedule is not None:
@@ -139,11 +148,25 @@ async def histories(reader: Reader, rows: Sequence[ScheduleRecord]) -> dict[str,
     return {
         name: History(
             last=next(iter(of_schedule), None),
-            last_success=next((run for run in of_schedule if run.state is RunState.SUCCEEDED), None),
+            last_success=next(filter(_is_success, of_schedule), None),
             running=running.get(name, []),
         )
         for name, of_schedule in by_name.items()
     }
+
+
+async def _runs_of_ticks(reader: Reader, rows: Sequence[ScheduleRecord], count: int) -> dict[str, list[RunRecord]]:
+    """Of each one's newest ticks."""
+    found: dict[str, list[RunRecord]] = {row.name: [] for row in rows}
+    runs = await runs_by_id(reader, (tick_run_id(row.name, tick) for row in rows for tick in newest_ticks(row, count)))
+    for run in runs:
+        if run.schedule in found:
+            found[run.schedule].append(run)
+    return found
+
+
+def _is_success(run: RunRecord) -> bool:
+    return run.state is RunState.SUCCEEDED
 
 
 async def runs_by_id(reader: Reader, ids: Iterable[str]) -> list[RunRecord]:

@@ -156,7 +156,10 @@ _TEXT, _TEXT_OR_NULL, _WHOLE = {"type": "string"}, {"type": ["string", "null"]},
 
 
 def _schemas() -> dict[str, Any]:
-    run = _record(RunRecord, {"unclaimable": _TEXT_OR_NULL})
+    run = _record(RunRecord)
+    run["properties"]["unclaimable"] = _TEXT_OR_NULL | {
+        "description": "Why nobody would take it; in lists of runs, and of one run."
+    }
     schedule = _record(
         ScheduleRecord,
         {"words": _TEXT, "done": _TEXT_OR_NULL, "last_run": {"anyOf": [_to("Run"), {"type": "null"}]}},
@@ -190,7 +193,7 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties}
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def _record(kind: type[msgspec.Struct], more: dict[str, Any] | None = None) -> dict[str, Any]:
