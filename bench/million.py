@@ -112,6 +112,9 @@ def main() -> None:
                 late = last_commit(url, at, given.at_once, 60)
                 time.sleep(3)
                 after = resident_mb(replica.pid)
+            except SystemExit:
+                print(Path(folder, "log").read_text(errors="replace")[-3000:], file=sys.stderr)
+                raise
             finally:
                 replica.send_signal(signal.SIGTERM)
                 replica.wait(30)
