@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from oncron import Oncron, every
+from oncron._clock import SECOND
 from oncron.web import asgi
 from oncron.web._site import Dashboard
 from tests.conftest import start_redis
@@ -47,6 +48,12 @@ async def events(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
 
 
 @pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is looked at ten times a second."""
+    monkeypatch.setattr("oncron.web._live.LOOK_EVERY", SECOND // 10)
+
+
+@pytest.fixture
 async def app() -> AsyncIterator[Oncron]:
     found = Oncron("memory://")
     await found.put_schedule("sweep", every(hours=1), "sweep")
@@ -54,7 +61,7 @@ async def app() -> AsyncIterator[Oncron]:
     found._life.at_exit()
 
 
-async def test_a_page_hears_of_a_change_and_of_nothing_else(app):
+async def test_a_page_hears_of_a_change_and_of_nothing_else(app, soon):
     async with serving(asgi(app)) as web, web.stream("GET", "/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         heard = events(answer)
@@ -100,7 +107,7 @@ async def test_many_open_pages_cost_the_store_one_look(app):
     assert 2 <= looks <= 6
 
 
-async def test_nobody_looks_when_nobody_listens(app):
+async def test_nobody_looks_when_nobody_listens(app, soon):
     dashboard = asgi(app)
     async with serving(dashboard) as web:
         async with web.stream("GET", "/events") as answer:
@@ -111,7 +118,7 @@ async def test_nobody_looks_when_nobody_listens(app):
         assert dashboard._live.mark == ""
 
 
-async def test_streams_end_when_the_server_stops(app):
+async def test_streams_end_when_the_server_stops(app, soon):
     dashboard = asgi(app)
     async with serving(dashboard) as web, web.stream("GET", "/events") as answer:
         heard = events(answer)
@@ -144,7 +151,7 @@ async def test_too_many_open_pages_are_told(app, monkeypatch):
         assert (answer.status_code, "too many pages" in answer.text.lower()) == (503, True)
 
 
-async def test_a_page_hears_that_the_store_is_away_and_that_it_is_back():
+async def test_a_page_hears_that_the_store_is_away_and_that_it_is_back(soon):
     server = start_redis("valkey")
     app = Oncron(server.url(), namespace=server.namespace())
     try:

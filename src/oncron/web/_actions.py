@@ -54,21 +54,21 @@ async def resume_queue(asked: Asked) -> Record:
     return (await asked.app.resume_queue(asked.needed("name"))).record
 
 
-ACTIONS: Mapping[str, tuple[str, Action]] = {
-    "fire": ("name", fire),
-    "pause": ("name", pause),
-    "resume": ("name", resume),
-    "retry": ("id", retry),
-    "cancel": ("id", cancel),
-    "pausequeue": ("name", pause_queue),
-    "resumequeue": ("name", resume_queue),
+ACTIONS: Mapping[str, Action] = {
+    "fire": fire,
+    "pause": pause,
+    "resume": resume,
+    "retry": retry,
+    "cancel": cancel,
+    "pausequeue": pause_queue,
+    "resumequeue": resume_queue,
 }
-"""By the address of their form: what it names, and what it does."""
+"""By the address of their form."""
 
 
 def form(name: str) -> Callable[[Asked], Awaitable[Response]]:
     """The handler of a form: it does, and goes back to where it was asked for."""
-    _, act = ACTIONS[name]
+    act = ACTIONS[name]
 
     async def post(asked: Asked) -> Response:
         record = await act(asked)

@@ -153,11 +153,11 @@ def _told(record: Record) -> dict[str, Any]:
 
 
 WRITES: Mapping[str, Handler] = {
-    "/api/schedule/fire": _writes(ACTIONS["fire"][1]),
-    "/api/schedule/pause": _writes(ACTIONS["pause"][1]),
-    "/api/schedule/resume": _writes(ACTIONS["resume"][1]),
-    "/api/run/retry": _writes(ACTIONS["retry"][1]),
-    "/api/run/cancel": _writes(ACTIONS["cancel"][1]),
-    "/api/queue/pause": _writes(ACTIONS["pausequeue"][1]),
-    "/api/queue/resume": _writes(ACTIONS["resumequeue"][1]),
+    "/api/schedule/fire": _writes(ACTIONS["fire"]),
+    "/api/schedule/pause": _writes(ACTIONS["pause"]),
+    "/api/schedule/resume": _writes(ACTIONS["resume"]),
+    "/api/run/retry": _writes(ACTIONS["retry"]),
+    "/api/run/cancel": _writes(ACTIONS["cancel"]),
+    "/api/queue/pause": _writes(ACTIONS["pausequeue"]),
+    "/api/queue/resume": _writes(ACTIONS["resumequeue"]),
 }
