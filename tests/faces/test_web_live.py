@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -142,6 +145,33 @@ async def test_a_server_that_knows_lifespans_ends_them_itself(app):
     await dashboard({"type": "lifespan"}, receive, send)
     assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert [each async for each in dashboard._live.stream()] == [b"retry: 1000\n\n"]
+
+
+HOST = """
+import socket, uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from oncron import Oncron
+from oncron.web import asgi
+
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+host = Starlette(routes=[Mount("/jobs", asgi(Oncron("memory://")))])
+uvicorn.Server(uvicorn.Config(host, log_level="error")).run(sockets=[listener])
+"""
+
+
+def test_a_host_that_stops_does_not_wait_for_open_pages():
+    with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        address = f"http://127.0.0.1:{host.stdout.readline().strip()}/jobs/events"
+        try:
+            with httpx.stream("GET", address, timeout=20) as answer:
+                assert next(answer.iter_lines()) == "retry: 1000"
+                host.send_signal(signal.SIGTERM)
+                assert host.wait(10) in (0, -signal.SIGTERM)
+        finally:
+            host.kill()
 
 
 async def test_too_many_open_pages_are_told(app, monkeypatch):

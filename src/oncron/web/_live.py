@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ LOOK_EVERY = SECOND
 CLIENTS = 500
 """Open streams at most."""
 _STREAM_FOR = 60 * SECOND
-"""Then the browser asks again: a server that is not ours waits for open answers when it stops."""
+"""Then the browser asks again: a server that is not ours may wait for open answers when it stops."""
 _SIGN_EVERY = 15 * SECOND
 _WAIT_FOR = 2 * SECOND
 """How long the store may be silent until pages say so."""
@@ -101,6 +102,9 @@ class Live:
         try:
             while self._clients and not self._closed:
                 began = boot_us()
+                if _server_stops():
+                    self.close()
+                    break
                 await self._look_once()
                 took = boot_us() - began
                 rest = 0 if self._told.trouble else min(_REST * took, _REST_AT_MOST)
@@ -120,6 +124,13 @@ class Live:
             self._told = told
             for news in self._clients:
                 news.set()
+
+
+def _server_stops() -> bool:
+    """Whether uvicorn was told to stop: it then waits for open answers, without a word to mounted applications. Its
+    signal handler is a method of the server."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", None) is True
 
 
 async def _mark(looks: Looks) -> str:
