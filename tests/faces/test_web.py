@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
 
 import httpx
@@ -100,6 +101,19 @@ async def test_what_users_named_is_shown_as_text(web, life):
         assert "<script>" not in answer.text, page
     assert HTML in text_of(await web.get("/schedules"))
     assert f"ValueError: no {HTML}" in text_of(await web.get(f"/run?id={ids['broken']}"))
+
+
+@pytest.mark.parametrize("name", ["a/b?c=d#e%20&f+g", "..", "über 'x' \"y\"", HTML])
+async def test_a_link_leads_to_its_schedule_whatever_its_name(app, web, name):
+    await app.put_schedule(name, every(hours=1), "x")
+    listed = await web.get("/schedules")
+    links = [unescape(link) for link in re.findall(r'href="(schedule\?[^"]*)"', listed.text)]
+    pages = [text_of(await web.get("/" + link)) for link in links]
+    assert any(f" {' '.join(name.split())} active every hour" in page for page in pages)
+    done = await send(web, "/schedules", "pause", name=name)
+    assert done.status_code == 303
+    assert (await app.get_schedule(name)).paused
+    await app.remove_schedule(name)
 
 
 async def test_a_schedule_shows_its_rule_its_future_and_its_past(web, life):
