@@ -20,6 +20,9 @@ _MAIN = "__main__"
 _MAIN_AGAIN = "__mp_main__"
 """What the started script is called in a worker process, as in multiprocessing: `if __name__ == "__main__"`
 is not true there."""
+IMPORT_FIRST = "_ONCRON_IMPORT_FIRST"
+"""An environment variable that worker processes inherit: a module that they import before any task's, where tasks can
+only be imported after a framework was set up."""
 _TOP = "define it with def at the top level of its module"
 
 
@@ -60,6 +63,8 @@ def refuse_unfound(fn: Callable[..., Any], target: Target) -> None:
 
 def load(target: Target) -> Any:
     """The task or function, in a worker process. Raises InvalidTask, and what the user's module raises."""
+    if first := os.environ.get(IMPORT_FIRST):
+        importlib.import_module(first)
     if target.module == _MAIN:
         module = _main_again(target.main_module, target.main_path)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import select
@@ -9,8 +11,10 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WITHIN = 30
@@ -26,6 +30,7 @@ class Program:
             env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
@@ -49,16 +54,25 @@ class Program:
         return bool(text)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code."""
-        self.process.send_signal(number)
+        """Its exit code. What it has started hears the signal, too, as on a terminal."""
+        os.killpg(self.process.pid, number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Its exit code, when it has come to its end."""
         until = time.monotonic() + WITHIN
         while self._read(until):
             pass
         return self.process.wait(WITHIN)
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(WITHIN)
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+def call(url: str, method: str = "GET") -> Any:
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=WITHIN) as answer:
+        return json.load(answer)

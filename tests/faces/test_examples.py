@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 
 from oncron import Oncron
-from tests.faces.hosted import EXAMPLES, WITHIN, Program
+from tests.faces.hosted import EXAMPLES, WITHIN, Program, call
 
 Start = Callable[..., Program]
 
@@ -36,11 +34,6 @@ def start(tmp_path: Path, url: str) -> Iterator[Start]:
     yield begin
     for program in started:
         program.close()
-
-
-def call(url: str, method: str = "GET") -> Any:
-    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=WITHIN) as answer:
-        return json.load(answer)
 
 
 async def ended(store: str, run_id: str) -> Any:

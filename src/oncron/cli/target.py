@@ -109,8 +109,10 @@ class Target:
             await store.close()
 
     def close(self) -> None:
-        """Let go of the store."""
-        _inside(self.app)._life.engine.close()
+        """Let go of the store. An app that lives on in this process goes on with it, or opens it again."""
+        life = _inside(self.app)._life
+        if life.phase in ("new", "stopped"):
+            life.forget_engine()
 
     async def ask(self, work: Callable[[ReadableStore], Awaitable[T]]) -> T:
         """What a read of the store answers."""
