@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from shop.models import Order
+
+from oncron.contrib.django import app
+
 try:
     from django.tasks import task
 except ImportError:
@@ -34,3 +38,8 @@ def fail() -> None:
 @task
 def makes_a_set() -> set[int]:
     return {1}
+
+
+@app.task(executor="process")
+def count_apart() -> int:
+    return Order.objects.count()

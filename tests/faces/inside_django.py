@@ -252,6 +252,10 @@ def test_an_async_view_joins_a_transaction_in_djangos_thread(running: Oncron) ->
     assert asyncio.run(view()) == "sofa"
 
 
+def test_a_worker_process_sets_django_up_before_it_imports_a_task(running: Oncron) -> None:
+    assert ended(shop.count_apart.enqueue_sync().id) == Order.objects.count()
+
+
 # --- commands ---------------------------------------------------------------------------------
 
 

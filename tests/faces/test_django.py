@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from oncron import Oncron
 from tests.faces.hosted import EXAMPLES, Program, call
@@ -116,6 +117,41 @@ async def test_in_runserver_the_process_that_watches_runs_nothing_and_a_reload_b
     assert (len(first), len(second)) == (1, 1)
     assert web.process.pid not in first | second
     web.stop(signal.SIGINT)
+
+
+ON_POSTGRES = """
+import django
+django.setup()
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+from django.db import connection, transaction
+from oncron.contrib.django import app
+from shop.models import Order
+from shop.tasks import pack
+
+with app:
+    with transaction.atomic():
+        run = pack.options(connection=connection).enqueue_sync(Order.objects.create(item="lamp").id)
+    print(app.sync(run.wait(20)), Order.objects.get().packed, app)
+"""
+
+
+def test_djangos_postgresql_is_the_store_whose_transactions_are_joined(tmp_path: Path, postgres_url: str) -> None:
+    given = conninfo_to_dict(postgres_url)
+    database = {"ENGINE": "django.db.backends.postgresql", "NAME": given["dbname"], "USER": given.get("user", "")}
+    database |= {
+        "HOST": given.get("host", ""),
+        "PORT": str(given.get("port", "")),
+        "PASSWORD": given.get("password", ""),
+    }
+    settings = f"from project.settings import *\nDATABASES = {{'default': {database!r}}}\n"
+    (tmp_path / "on_postgres.py").write_text(settings)
+    surroundings = environment(tmp_path) | {"DJANGO_SETTINGS_MODULE": "on_postgres"}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_POSTGRES],
+        cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.startswith("lamp True <Oncron postgresql://"), done.stderr
 
 
 async def ended(app: Oncron, run_id: str) -> Any:
