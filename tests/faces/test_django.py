@@ -129,6 +129,17 @@ from oncron.contrib.django import app
 from shop.models import Order
 from shop.tasks import pack
 
+from django.test.runner import DiscoverRunner
+
+runner = DiscoverRunner(verbosity=0, interactive=False)
+before = runner.setup_databases()
+with transaction.atomic():
+    pack.options(connection=connection, delay=60).enqueue_sync(1)
+print(connection.settings_dict["NAME"], len(app.sync(app.runs())))
+app._life.forget_engine()
+runner.teardown_databases(before)
+print(len(app.sync(app.runs())))
+
 with app:
     with transaction.atomic():
         run = pack.options(connection=connection).enqueue_sync(Order.objects.create(item="lamp").id)
@@ -151,7 +162,9 @@ def test_djangos_postgresql_is_the_store_whose_transactions_are_joined(tmp_path:
         [sys.executable, "-c", ON_POSTGRES],
         cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.stdout.startswith("lamp True <Oncron postgresql://"), done.stderr
+    # Django's test runner gives the database another name: the store is there then, and only then.
+    assert done.stdout.splitlines()[:2] == [f"test_{given['dbname']} 1", "0"], done.stdout + done.stderr
+    assert done.stdout.splitlines()[2].startswith("lamp True <Oncron postgresql://"), done.stdout + done.stderr
 
 
 async def ended(app: Oncron, run_id: str) -> Any:
