@@ -369,6 +369,16 @@ def test_a_run_with_markup_in_it_is_shown_as_text(running: Oncron) -> None:
         assert "&lt;script&gt;alert(1)" in shown
 
 
+def test_arguments_under_another_key_are_said_to_be_so(running: Oncron) -> None:
+    boss = client("boss", superuser=True)
+    secret = Oncron(store_url("default"), encryption={"a": b"k" * 32})
+    run = secret.sync(secret.enqueue("pay", args={"card": "4711"}, delay=3600))
+    secret._life.at_exit()
+    shown = page(boss, reverse("admin:oncron_run_change", args=[run.id]))
+    assert "the arguments of run" in shown
+    assert "4711" not in shown
+
+
 def test_the_admin_asks_for_permissions_and_for_the_forms_token(running: Oncron) -> None:
     schedules = reverse("admin:oncron_schedule_changelist")
     page(client("nobody"), schedules, 403)

@@ -24,7 +24,7 @@ from oncron import Oncron
 from oncron._model import RunState
 from oncron.contrib.django._project import the_app
 from oncron.contrib.django.models import Run, Schedule
-from oncron.errors import NotFound, OncronError
+from oncron.errors import NotFound, OncronError, WrongKey
 
 _PAGE = 100
 
@@ -105,6 +105,7 @@ class _Pages(admin.ModelAdmin):  # pyright: ignore[reportMissingTypeArgument]
             **found,
         }
         template = f"admin/oncron/{self.opts.model_name}_{kind}.html"
+        cast("Any", request).current_app = self.admin_site.name
         return TemplateResponse(request, template, context, status=status)
 
 
@@ -170,7 +171,17 @@ class RunAdmin(_Pages):
         return {"title": "Runs", "runs": runs[:_PAGE], "older": older, "where": where, "states": states}
 
     def one(self, app: Oncron, object_id: str) -> dict[str, Any]:
-        return {"title": f"Run {object_id}", "run": app.sync(app.get_run(object_id))}
+        run = app.sync(app.get_run(object_id))
+        args, result = _readable(lambda: run.args), _readable(lambda: run.result)
+        return {"title": f"Run {object_id}", "run": run, "args": args, "result": result}
+
+
+def _readable(read: Callable[[], Any]) -> Any:
+    """What is encrypted with a key that is not here is said to be so."""
+    try:
+        return read()
+    except WrongKey as error:
+        return str(error)
 
 
 admin.site.register(Schedule, ScheduleAdmin)
