@@ -97,6 +97,10 @@ def python_of(name: str, venvs: Path) -> Path:
     return home / "bin" / "python"
 
 
+class PeerFailed(Exception):
+    """With the end of what it said."""
+
+
 class Turn:
     """One peer on an empty store."""
 
@@ -169,7 +173,7 @@ def turn(name: str, stores: Stores, venvs: Path) -> Generator[Turn]:
             yield played
         except (subprocess.SubprocessError, RuntimeError) as error:
             said = played.log.read_text(encoding="utf-8", errors="replace") if played.log.exists() else ""
-            raise SystemExit(f"{name}: {error}\n{said[-2000:]}") from None
+            raise PeerFailed(f"{name}: {error}\n{said[-2000:]}") from None
         finally:
             played.stop()
 
@@ -275,10 +279,16 @@ def main() -> None:
         with ExitStack() as stack:
             stores = Stores(stack)
             for _ in range(given.turns):
-                for name in names:
-                    found[name].append(measured(what, name, stores, given))
+                for name in [name for name in names if name in found]:
+                    try:
+                        found[name].append(measured(what, name, stores, given))
+                    except PeerFailed as error:
+                        print(f"left out: {error}", file=sys.stderr)
+                        del found[name]
+                        continue
                     print(f"{what} {name}: {found[name][-1]}", file=sys.stderr)
-        show(what, found)
+        if found:
+            show(what, found)
 
 
 if __name__ == "__main__":

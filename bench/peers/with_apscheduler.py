@@ -11,7 +11,7 @@ def tick() -> None:
     scheduler = BlockingScheduler(timezone="UTC")
     scheduler.add_jobstore(SQLAlchemyJobStore(url=STORE.replace("postgresql://", "postgresql+psycopg://")))
     scheduler.add_job(
-        "with_apscheduler:mark", "cron", second="*", id="tick", replace_existing=True, misfire_grace_time=10
+        "_peer:mark", "cron", second="*", id="tick", replace_existing=True, misfire_grace_time=10
     )
     scheduler.start()
 
