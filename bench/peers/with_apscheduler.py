@@ -10,9 +10,7 @@ from apscheduler.schedulers.blocking import BlockingScheduler
 def tick() -> None:
     scheduler = BlockingScheduler(timezone="UTC")
     scheduler.add_jobstore(SQLAlchemyJobStore(url=STORE.replace("postgresql://", "postgresql+psycopg://")))
-    scheduler.add_job(
-        "_peer:mark", "cron", second="*", id="tick", replace_existing=True, misfire_grace_time=10
-    )
+    scheduler.add_job("_peer:mark", "cron", second="*", id="tick", replace_existing=True, misfire_grace_time=10)
     scheduler.start()
 
 
