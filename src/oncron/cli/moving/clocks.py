@@ -29,19 +29,25 @@ def differences(trigger: Trigger, theirs: Ticks, whose: str, now: int) -> list[s
     """A sentence for each clock change of the coming year at which they do not agree."""
     if not isinstance(trigger, LocalTrigger):
         return []
-    said: list[str] = []
-    spans: list[tuple[int, int]] = []
-    told: set[int] = set()
-    for jump in _jumps(trigger.zone, now):
-        start, end = _span(trigger, jump[0] * SECOND)
+    jumps = _jumps(trigger.zone, now)
+    spans = [_span(trigger, jump[0] * SECOND, now) for jump in jumps]
+    more, less = set[int](), set[int]()
+    for start, end in spans:
         ours, others = set(trigger.ticks_us(start, end)), {tick for tick in theirs(start, end) if start < tick <= end}
-        spans.append((start, end))
-        if differing := (ours ^ others) - told:
-            said.append(_told(trigger.zone, jump, (ours - others) & differing, (others - ours) & differing, whose))
-            told |= differing
+        more |= ours - others
+        less |= others - ours
+    said: list[str] = []
+    for jump in jumps:
+        new, gone = ({tick for tick in ticks if _nearest(jumps, tick) == jump} for ticks in (more, less))
+        if new or gone:
+            said.append(_told(trigger.zone, jump, new, gone, whose))
     if said and (options := _options_that_agree(trigger, theirs, spans)):
         said[-1] += f"; {options} keeps what {whose} did"
     return said
+
+
+def _nearest(jumps: Sequence[tuple[int, int, int]], tick: int) -> tuple[int, int, int]:
+    return min(jumps, key=lambda jump: abs(jump[0] * SECOND - tick))
 
 
 def _jumps(zone: Zone, now: int) -> list[tuple[int, int, int]]:
@@ -49,9 +55,9 @@ def _jumps(zone: Zone, now: int) -> list[tuple[int, int, int]]:
     return [jump for jump in zone.jumps_in(year, min(9999, year + 1)) if now < jump[0] * SECOND <= now + YEAR]
 
 
-def _span(trigger: LocalTrigger, jump: int) -> tuple[int, int]:
-    """What is compared: hours around the jump, and of a rare schedule the last tick before it and the first one after
-    it, as some look for the next one across the jump in a way of their own."""
+def _span(trigger: LocalTrigger, jump: int, now: int) -> tuple[int, int]:
+    """What is compared, within the coming year: hours around the jump, and of a rare schedule the last tick before it
+    and the first one after it, as some look for the next one across the jump in a way of their own."""
     before, after = next(
         (span for span in _LOOKED_AT if not trigger.count_between_us(jump - span[0], jump + span[1], _MANY)[1]),
         _LOOKED_AT[-1],
@@ -59,7 +65,8 @@ def _span(trigger: LocalTrigger, jump: int) -> tuple[int, int]:
     start, end = jump - before, jump + after
     last = trigger.latest_in_us(jump - YEAR, start, 1)
     first = trigger.next_after_us(jump)
-    return (last[0] - 1 if last else start), max(end, end if first is None else min(first, jump + YEAR) + _HOURS_AFTER)
+    start, end = last[0] - 1 if last else start, end if first is None else max(end, first + _HOURS_AFTER)
+    return max(now, start), min(now + YEAR, end)
 
 
 def _told(zone: Zone, jump: tuple[int, int, int], more: set[int], less: set[int], whose: str) -> str:
