@@ -14,7 +14,9 @@ import asyncio, logging, sys, threading, time
 from oncron import Oncron, RunContext, every
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 app = Oncron("sqlite:///jobs.db", lease_for=2, stop_within={stop_within})
-def say(*words): print(*words, flush=True)
+def say(*words):  # in one piece: print() writes a line and its end apart, and two threads may say something
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
 """
 
 Start = Callable[..., "Process"]
