@@ -19,7 +19,7 @@ from oncron._model import (
 )
 from oncron._plan import changed_plan, first_plan, paused_plan, plan, raised_plan, resumed_plan
 from oncron._store import ReadableStore
-from oncron.errors import InvalidOption, InvalidTrigger, NotFound, StoreUnavailable
+from oncron.errors import InvalidOption, InvalidTrigger, NotFound, StoreError, StoreUnavailable
 from oncron.triggers import Trigger, parse
 
 log = logging.getLogger("oncron.schedule")
@@ -75,9 +75,18 @@ async def _declare_once(
     for change, answer in zip(changes, await store.declare(changes) if changes else [], strict=True):
         if answer.changed:
             done.append((change.name, "declared" if change.seen_revision is None else "changed"))
+        elif answer.record is None and change.seen_revision is None and change.new_cursor <= await store.now():
+            _say_unreadable(change.name)  # it is there, though it was not among those that could be read
         elif answer.record is None or not _same(answer.record, change.definition):
             unsettled[change.name] = change.definition
     return unsettled
+
+
+def _say_unreadable(name: str) -> None:
+    log.warning(
+        "schedule %r is stored as this release cannot read it, and stays as stored; a newer release may run it",
+        name, extra={"event": "schedule.refused", "schedule": name},
+    )  # fmt: skip
 
 
 async def _without_outdated(
@@ -216,12 +225,17 @@ async def resume(store: ReadableStore, name: str) -> ScheduleRecord:
 
 async def put(store: ReadableStore, definition: Definition) -> ScheduleRecord:
     """Create or replace a schedule of origin "api"; repeating changes nothing. Raises InvalidOption
-    for a name that code declares."""
+    for a name that code declares, StoreError for one that is stored as this release cannot read it."""
     rows = await store.schedules([definition.name])
     if rows and rows[0].definition.origin != definition.origin and rows[0].status is not Status.REMOVED:
         raise InvalidOption(f"schedule {definition.name!r} is declared in code; give put_schedule another name")
     await declare(store, [definition])
-    return (await store.schedules([definition.name]))[0]
+    for row in await store.schedules([definition.name]):
+        return row
+    raise StoreError(
+        f"schedule {definition.name!r} is stored as this release cannot read it, and stays so; "
+        "put it with the release that wrote it, or under another name"
+    )
 
 
 async def remove(store: ReadableStore, name: str) -> ScheduleRecord:

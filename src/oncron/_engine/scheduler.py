@@ -230,22 +230,37 @@ class Scheduler:
         """Fetch definitions. One that this release cannot read is left alone, shown, and kept
         out of the way of the others; another replica may fire it."""
         for at in range(0, len(dues), _CHUNK):
-            names = [due.name for due in dues[at : at + _CHUNK]]
-            for row in await self._door(lambda store, names=names: store.schedules(names)):
+            revisions = {due.name: due.revision for due in dues[at : at + _CHUNK]}
+            rows = {row.name: row for row in await self._fetched(list(revisions))}
+            for name in revisions.keys() - rows.keys():
+                self._leave_alone(name, revisions[name], "cannot be read by this release and is left to others")
+            for row in rows.values():
                 try:
                     self._rows[row.name] = row, parse(row.definition.trigger)
                 except InvalidTrigger as error:
-                    self._leave_alone(row, f"cannot be read by this release and is left to others: {error}")
+                    self._leave_alone(
+                        row.name, row.revision, f"cannot be read by this release and is left to others: {error}"
+                    )
                 else:
                     self._warn_of_older_zones(row)
 
-    def _leave_alone(self, row: ScheduleRecord, why: str) -> None:
-        self._rows.pop(row.name, None)
-        self._agenda.pop(row.name, None)
-        self._unreadable.add(row.name)
-        if self._said.get(row.name) != row.revision:
-            self._said[row.name] = row.revision
-            log.warning("schedule %r %s", row.name, why, extra={"event": "schedule.unreadable", "schedule": row.name})
+    async def _fetched(self, names: list[str]) -> list[ScheduleRecord]:
+        """Those that the store can tell. One that it refuses to tell is looked for by halves."""
+        try:
+            return await self._door(lambda store: store.schedules(names))
+        except StoreError as error:
+            if is_for_the_operator(error):
+                raise
+            half = len(names) // 2
+            return [*await self._fetched(names[:half]), *await self._fetched(names[half:])] if half else []
+
+    def _leave_alone(self, name: str, revision: int, why: str) -> None:
+        self._rows.pop(name, None)
+        self._agenda.pop(name, None)
+        self._unreadable.add(name)
+        if self._said.get(name) != revision:
+            self._said[name] = revision
+            log.warning("schedule %r %s", name, why, extra={"event": "schedule.unreadable", "schedule": name})
 
     def _warn_of_older_zones(self, row: ScheduleRecord) -> None:
         """The newer replica may be gone for good: then this one fires, by what it knows."""
@@ -396,7 +411,8 @@ class Scheduler:
                 made = plan(row, entry.trigger, now, tzdata=self._tzdata if _is_zoned(entry.trigger) else "")
             except Exception as error:  # one bad schedule must not stop the others
                 log.debug("schedule %r could not be planned", row.name, exc_info=True)
-                self._leave_alone(row, f"could not be planned and is left alone: {type(error).__name__}: {error}")
+                why = f"could not be planned and is left alone: {type(error).__name__}: {error}"
+                self._leave_alone(row.name, row.revision, why)
                 continue
             if made is None:
                 self._put(entry)

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
 from msgspec.structs import replace
 
 from oncron._model import Change, Definition, ScheduleRecord, Status
+
+log = logging.getLogger("oncron.store")
+
+
+def readable(name: str, read: Callable[[Any], ScheduleRecord], row: Any) -> ScheduleRecord | None:
+    """The record, or None, which is said, for a row that this release cannot read: a newer one wrote it, or
+    somebody by hand. It must not keep the others from being read."""
+    try:
+        return read(row)
+    except (msgspec.MsgspecError, ValueError) as error:
+        log.error(
+            "the row of schedule %r cannot be read by this release and is left as it is: %s",
+            name, error, extra={"event": "record.unreadable", "schedule": name},
+        )  # fmt: skip
+        return None
 
 
 def declared(row: ScheduleRecord | None, change: Change, now: int) -> ScheduleRecord:

@@ -24,6 +24,7 @@ from tests.unit.stores.postgres_kit import opened, plan, spec
 ROWS = 100_000
 DAY = 24 * 3600 * SECOND
 BATCH = 100
+NAMES = [f"s{n}" for n in range(BATCH)]
 
 # All the rows at once, as they would be after a busy week: half of the runs wait, of ten tasks and two
 # queues, a thousand are held by a hundred workers, the rest has ended. Nothing is analysed.
@@ -164,7 +165,7 @@ CALLS: dict[str, tuple[str, Any]] = {
     "list batches": ("list_batches", lambda: (False, None, 10)),
     "list by batch": ("list_runs", lambda: (_wire.encode(RunFilter(batch="b7")),)),
     "list schedules": ("list_schedules", lambda: (None, None, "s5", 10)),
-    "list schedules by name": ("list_schedules", lambda: (_wire.encode([f"s{n}" for n in range(BATCH)]), None, None, None)),
+    "list schedules by name": ("list_schedules", lambda: (_wire.encode(NAMES), None, None, None)),
     "delete a batch": ("delete_batch", lambda: ("b77", NOW)),
     "acquire": ("acquire", lambda: ("l77", "me", SECOND, 1, NOW)),
     "extend": ("extend", lambda: ("l77", DAY, SECOND, NOW)),

@@ -9,10 +9,10 @@ import msgspec
 
 from oncron._groups import BatchRecord, LimitRule, LockRecord, QueueRecord, Taken
 from oncron._model import Gap, RunFilter, RunRecord, ScheduleRecord, Stats, WorkerRecord
-from oncron.stores.postgres._steps import is_uuid
+from oncron.stores.postgres._steps import is_uuid, name_of, schedule
 from oncron.stores.postgres._wire import encode
 
-_schedules = msgspec.json.Decoder(list[ScheduleRecord]).decode
+_schedule_rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _gaps = msgspec.json.Decoder(list[Gap]).decode
 _runs = msgspec.json.Decoder(list[RunRecord]).decode
 _workers = msgspec.json.Decoder(list[WorkerRecord]).decode
@@ -35,7 +35,15 @@ class Reads(Protocol):
         after: str | None = None,
         limit: int | None = None,
     ) -> list[ScheduleRecord]:
-        return _schedules(await self._step("list_schedules", encode(names), tag, after, limit))
+        found: list[ScheduleRecord] = []
+        while True:
+            left = None if limit is None else limit - len(found)
+            rows = _schedule_rows(await self._step("list_schedules", encode(names), tag, after, left))
+            readable = [row for row in map(schedule, rows) if row is not None]
+            found += readable
+            if left is None or len(rows) < left or len(readable) == len(rows):
+                return found
+            after = name_of(rows[-1])  # some of the page cannot be read: it is filled with what comes after
 
     async def gaps(
         self, schedule: str, *, since: int | None = None, until: int | None = None, limit: int = 100

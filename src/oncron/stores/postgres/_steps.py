@@ -33,7 +33,7 @@ from oncron._model import (
 from oncron.errors import InvalidOption
 from oncron.stores import _missing
 from oncron.stores._runs import created
-from oncron.stores._schedules import declared
+from oncron.stores._schedules import declared, readable
 from oncron.stores.postgres._wire import encode
 
 is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
@@ -51,10 +51,21 @@ _pulse = msgspec.json.Decoder(Pulse).decode
 # --- declare ------------------------------------------------------------------------------
 
 
+class _Name(msgspec.Struct):
+    name: str
+
+
+_name = msgspec.json.Decoder(_Name).decode
+_schedule = msgspec.json.Decoder(ScheduleRecord).decode
+
+
+_NOTHING = msgspec.Raw(b"null")
+
+
 class _OddChange(msgspec.Struct):
     place: int
     changed: bool
-    record: ScheduleRecord | None = None
+    record: msgspec.Raw = _NOTHING
 
 
 class _Declared(msgspec.Struct):
@@ -101,8 +112,21 @@ def changed(chunk: Sequence[Change], answer: bytes) -> list[Changed]:
     results = [Changed(name=change.name, changed=True, record=declared(None, change, told.now)) for change in chunk]
     for odd in told.odd:
         name = chunk[odd.place - 1].name
-        results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=odd.record)
+        record = None if bytes(odd.record) == bytes(_NOTHING) else schedule(odd.record)
+        results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=record)
     return results
+
+
+def schedule(row: msgspec.Raw) -> ScheduleRecord | None:
+    """The schedule of a row; None for one that this release cannot read."""
+    try:
+        return _schedule(row)
+    except msgspec.MsgspecError:
+        return readable(name_of(row), _schedule, row)
+
+
+def name_of(row: msgspec.Raw) -> str:
+    return _name(row).name
 
 
 # --- fire ---------------------------------------------------------------------------------

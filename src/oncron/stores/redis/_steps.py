@@ -37,7 +37,7 @@ from oncron._model import (
 from oncron.errors import StoreError
 from oncron.stores import _missing
 from oncron.stores._schedules import declared
-from oncron.stores.redis._wire import decoder, encode
+from oncron.stores.redis._wire import decoder, encode, readable
 
 CHUNK = 200
 """Plans, changes, runs or outcomes in one script: others wait while one runs."""
@@ -114,7 +114,8 @@ def changed(chunk: Sequence[Change], answer: Sequence[Any]) -> list[Changed]:
     results = [Changed(name=change.name, changed=True, record=declared(None, change, told.now)) for change in chunk]
     for odd, row in zip(told.odd, answer[1], strict=True):
         name = chunk[odd.place - 1].name
-        results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=schedule(row))
+        record = next(iter(readable(schedule, [row])), None)
+        results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=record)
     return results
 
 

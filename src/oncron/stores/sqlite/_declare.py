@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from oncron._model import Change, Changed, Due, Gap, Overlap, ScheduleRecord
 from oncron.stores import _occupancy as occupancy
-from oncron.stores._schedules import declared
+from oncron.stores._schedules import declared, readable
 from oncron.stores.sqlite._rows import definition_text, schedule_of
 from oncron.stores.sqlite._sheet import Sheet
 from oncron.stores.sqlite._step import Step, listed
@@ -18,13 +18,15 @@ _NEVER = -(1 << 63)
 
 
 def declare(step: Step, changes: Sequence[Change]) -> list[Changed]:
-    rows = {record.name: record for record in schedules(step, [change.name for change in changes])}
+    rows = _rows(step, [change.name for change in changes])
+    unreadable = {name for name, row in rows.items() if row is None}
     results: list[Changed] = []
     written: list[Change] = []
     reparked: list[str] = []
     for change in changes:
         row = rows.get(change.name)
-        if not _is_as_declared(row, change) or _would_pass_the_future(row, change, step.now):
+        is_as_seen = change.name not in unreadable and _is_as_declared(row, change)
+        if not is_as_seen or _would_pass_the_future(row, change, step.now):
             results.append(Changed(name=change.name, changed=False, record=row))
             continue
         record = rows[change.name] = declared(row, change, step.now)
@@ -32,8 +34,9 @@ def declare(step: Step, changes: Sequence[Change]) -> list[Changed]:
         if row is not None and row.definition.overlap is not change.definition.overlap:
             reparked.append(change.name)
         results.append(Changed(name=change.name, changed=True, record=record))
-    _write(step, written, rows)
-    _repark(step, {name: rows[name].definition.overlap for name in reparked})
+    records = {name: row for name, row in rows.items() if row is not None}
+    _write(step, written, records)
+    _repark(step, {name: records[name].definition.overlap for name in reparked})
     return results
 
 
@@ -132,12 +135,26 @@ def schedules(
     after: str | None = None,
     limit: int | None = None,
 ) -> list[ScheduleRecord]:
-    page: dict[str, Any] = {"tag": tag, "after": after or "", "limit": -1 if limit is None else limit}
+    found: list[ScheduleRecord] = []
+    while True:
+        left = -1 if limit is None else limit - len(found)
+        rows = _rows(step, names, tag=tag, after=after or "", limit=left)
+        found += [row for row in rows.values() if row is not None]
+        if limit is None or len(rows) < left or len(found) == limit:
+            return found
+        after = max(rows)  # some of the page cannot be read: it is filled with what comes after
+
+
+def _rows(
+    step: Step, names: Sequence[str] | None, *, tag: str | None = None, after: str = "", limit: int = -1
+) -> dict[str, ScheduleRecord | None]:
+    """By name, in its order; None for one that cannot be read."""
+    page: dict[str, Any] = {"tag": tag, "after": after, "limit": limit}
     if names is None:
         rows = step.rows("schedule.all", **page)
     else:
         rows = step.rows("schedule.get", names=listed(sorted(set(names))), **page)
-    return [schedule_of(row) for row in rows]
+    return {row[-1]: readable(row[-1], schedule_of, row) for row in rows}
 
 
 def due(step: Step, horizon: int, after: tuple[int, str] | None, exclude: Sequence[str], limit: int) -> list[Due]:

@@ -57,9 +57,9 @@ def changed_values(run: RunRecord) -> tuple[Any, ...]:
 
 
 def schedule_of(row: tuple[Any, ...]) -> ScheduleRecord:
-    """The schedule of a row of `schedule.get`."""
+    """The schedule of a row of `schedule.get`, which ends with its name. Raises MsgspecError, ValueError."""
     definition, status, revision, cursor, next_at, last_token, created_count, created_at, changed_at, note, previous = (
-        row
+        row[:-1]
     )
     return ScheduleRecord(
         definition=_decode_definition(definition),

@@ -37,7 +37,7 @@ update {ns}_meta set version = version + :changes;
 -- name: schedule.get
 -- Whole rows of the names given that exist, by name.
 select s.definition, c.status, c.revision, c.cursor, c.next_at, c.last_token, c.created_count,
-       s.created_at, s.changed_at, s.note, s.previous
+       s.created_at, s.changed_at, s.note, s.previous, s.name
 from json_each(:names) j
 cross join {ns}_schedules s on s.name = j.value
 cross join {ns}_cursors c on c.name = s.name
@@ -49,7 +49,7 @@ limit :limit;
 -- name: schedule.all
 -- Whole rows, by name, a page of them.
 select s.definition, c.status, c.revision, c.cursor, c.next_at, c.last_token, c.created_count,
-       s.created_at, s.changed_at, s.note, s.previous
+       s.created_at, s.changed_at, s.note, s.previous, s.name
 from {ns}_schedules s
 cross join {ns}_cursors c on c.name = s.name
 where s.name > :after
