@@ -9,7 +9,7 @@ import difflib
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
@@ -27,6 +27,7 @@ E = TypeVar("E", bound=StrEnum)
 LONGEST = 200 * 365 * 24 * 3600 * 1_000_000
 """Two hundred years: instants stay within what every store and datetime can hold."""
 
+_EARLIEST, _LATEST = (to_us(end.replace(tzinfo=UTC)) for end in (datetime.min, datetime.max))
 
 LONGEST_SOUGHT = 500
 """Characters. Names have 200, and some are made of others."""
@@ -144,7 +145,10 @@ def instant(value: Any, option: str) -> int | None:
             f"{option}={value.isoformat()} is a naive datetime; give it a zone: "
             "datetime(..., tzinfo=ZoneInfo('Europe/Berlin')) or datetime.now(UTC)"
         )
-    return to_us(value)
+    found = to_us(value)
+    if not _EARLIEST <= found <= _LATEST:
+        raise InvalidOption(f"{option}={value.isoformat()} lies outside of the years 1 to 9999 in UTC")
+    return found
 
 
 def number(value: Any, option: str, *, least: int, most: int = 2**31 - 1, none: bool = False) -> Any:

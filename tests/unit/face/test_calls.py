@@ -294,6 +294,8 @@ async def test_runs_are_listed_newest_first_in_pages(app: Oncron, add: Any) -> N
         await app.runs(state="waiting")
     with pytest.raises(InvalidOption, match="naive"):
         await app.runs(since=datetime(2026, 1, 1))
+    with pytest.raises(InvalidOption, match="outside of the years 1 to 9999 in UTC"):
+        await app.runs(since=datetime.fromisoformat("9999-12-31T23:59:59-14:00"))
 
 
 async def test_cancel_ends_a_pending_run_and_retry_opens_it_again(app: Oncron, add: Any) -> None:
