@@ -27,7 +27,7 @@ E = TypeVar("E", bound=StrEnum)
 LONGEST = 200 * 365 * 24 * 3600 * 1_000_000
 """Two hundred years: instants stay within what every store and datetime can hold."""
 
-_EARLIEST, _LATEST = (to_us(end.replace(tzinfo=UTC)) for end in (datetime.min, datetime.max))
+_EARLIEST, _LATEST = to_us(datetime.min.replace(tzinfo=UTC)), to_us(datetime.max.replace(tzinfo=UTC))
 
 LONGEST_SOUGHT = 500
 """Characters. Names have 200, and some are made of others."""

@@ -21,6 +21,7 @@ from oncron import _defaults as limits
 from oncron._clock import boot_us, from_us, nap_us, wait_us
 from oncron._engine import registrar
 from oncron._engine.aside import Aside
+from oncron._engine.definitions import Definitions
 from oncron._engine.door import Door, is_for_the_operator
 from oncron._engine.shards import Shards
 from oncron._events import Say
@@ -37,8 +38,8 @@ from oncron._model import (
     new_id,
 )
 from oncron._plan import next_tick, plan
-from oncron.errors import InvalidTrigger, StoreError, StoreUnavailable
-from oncron.triggers import Trigger, parse
+from oncron.errors import StoreError, StoreUnavailable
+from oncron.triggers import Trigger
 
 log = logging.getLogger("oncron.scheduler")
 
@@ -100,10 +101,7 @@ class Scheduler:
         self._left_due, self._say, self._tzdata = left_due, say, tzdata
         self._agenda: dict[str, Entry] = {}
         self._heap: list[tuple[int, str]] = []
-        self._rows: dict[str, tuple[ScheduleRecord, Trigger]] = {}
-        self._unreadable: set[str] = set()
-        self._said: dict[str, int] = {}
-        """Schedules that were complained of, by the revision that they had."""
+        self._definitions = Definitions(door, tzdata)
         self._settled: dict[str, int] = {}
         """How far each schedule's ticks are known to be settled, to notice a store that went back."""
         self._told: dict[str, int] = {}
@@ -123,7 +121,7 @@ class Scheduler:
 
     def schedules_changed(self) -> None:
         """Read the agenda anew, and what could not be read: it may be mended."""
-        self._unreadable.clear()
+        self._definitions.try_again()
         self.look_again()
 
     def has_settled(self, name: str, tick: int) -> None:
@@ -165,7 +163,7 @@ class Scheduler:
         return None if self._ahead is None else self._ahead.next_at
 
     async def _first_due(self, after: tuple[int, str] | None) -> Due | None:
-        exclude = tuple(self._unreadable)
+        exclude = self._definitions.left_alone
         dues = await self._door(lambda store: store.due(_FAR, after=after, exclude=exclude, limit=1))
         return dues[0] if dues else None
 
@@ -178,7 +176,7 @@ class Scheduler:
         seen = await self._read_due(self._door.clock.now_us() + _HORIZON)
         for name in [name for name in self._agenda if name not in seen]:
             del self._agenda[name]
-        self._rows = {name: row for name, row in self._rows.items() if name in self._agenda}
+        self._definitions.keep(self._agenda)
         self._aside.keep(self._agenda)
 
     async def _read_due(self, until: int) -> dict[str, None]:
@@ -189,7 +187,9 @@ class Scheduler:
             told, self._told = self._told, {}
             self._remember(told)
             page = await self._door(
-                lambda store, after=after: store.due(until, after=after, exclude=tuple(self._unreadable), limit=_PAGE)
+                lambda store, after=after: store.due(
+                    until, after=after, exclude=self._definitions.left_alone, limit=_PAGE
+                )
             )
             await self._take(page)
             names.update(dict.fromkeys(due.name for due in page))
@@ -200,10 +200,11 @@ class Scheduler:
     async def _take(self, dues: list[Due]) -> None:
         """Bring the agenda's entries to what the store says."""
         dues = await self._not_rolled_back(dues)
-        await self._learn([due for due in dues if not self._knows(due)])
+        await self._definitions.learn(dues)
         for due in dues:
-            known = self._rows.get(due.name)
+            known = self._definitions.get(due.name)
             if known is None:
+                self._agenda.pop(due.name, None)
                 continue
             row, trigger = known
             before = self._agenda.get(due.name)
@@ -222,57 +223,9 @@ class Scheduler:
                 entry.left_to_first = before.left_to_first and before.cursor == due.cursor
             self._put(entry)
 
-    def _knows(self, due: Due) -> bool:
-        known = self._rows.get(due.name)
-        return known is not None and known[0].revision == due.revision
-
-    async def _learn(self, dues: list[Due]) -> None:
-        """Fetch definitions. One that this release cannot read is left alone, shown, and kept
-        out of the way of the others; another replica may fire it."""
-        for at in range(0, len(dues), _CHUNK):
-            revisions = {due.name: due.revision for due in dues[at : at + _CHUNK]}
-            rows = {row.name: row for row in await self._fetched(list(revisions))}
-            for name in revisions.keys() - rows.keys():
-                self._leave_alone(name, revisions[name], "cannot be read by this release and is left to others")
-            for row in rows.values():
-                try:
-                    self._rows[row.name] = row, parse(row.definition.trigger)
-                except InvalidTrigger as error:
-                    self._leave_alone(
-                        row.name, row.revision, f"cannot be read by this release and is left to others: {error}"
-                    )
-                else:
-                    self._warn_of_older_zones(row)
-
-    async def _fetched(self, names: list[str]) -> list[ScheduleRecord]:
-        """Those that the store can tell. One that it refuses to tell is looked for by halves."""
-        try:
-            return await self._door(lambda store: store.schedules(names))
-        except StoreError as error:
-            if is_for_the_operator(error):
-                raise
-            half = len(names) // 2
-            return [*await self._fetched(names[:half]), *await self._fetched(names[half:])] if half else []
-
-    def _leave_alone(self, name: str, revision: int, why: str) -> None:
-        self._rows.pop(name, None)
-        self._agenda.pop(name, None)
-        self._unreadable.add(name)
-        if self._said.get(name) != revision:
-            self._said[name] = revision
-            log.warning("schedule %r %s", name, why, extra={"event": "schedule.unreadable", "schedule": name})
-
-    def _warn_of_older_zones(self, row: ScheduleRecord) -> None:
-        """The newer replica may be gone for good: then this one fires, by what it knows."""
-        if row.definition.tzdata > self._tzdata and self._said.get(row.name) != row.revision:
-            self._said[row.name] = row.revision
-            log.warning(
-                "schedule %r was declared with zone data %s, this replica has %s: update the tzdata package here",
-                row.name,
-                row.definition.tzdata,
-                self._tzdata,
-                extra={"event": "tzdata.downgraded", "schedule": row.name},
-            )
+    def _leave_alone(self, row: ScheduleRecord, why: str) -> None:
+        self._agenda.pop(row.name, None)
+        self._definitions.leave_alone(row.name, row.revision, why)
 
     async def _not_rolled_back(self, dues: list[Due]) -> list[Due]:
         """Without those whose cursor is behind what this replica knows to be settled: the store went back
@@ -411,8 +364,7 @@ class Scheduler:
                 made = plan(row, entry.trigger, now, tzdata=self._tzdata if _is_zoned(entry.trigger) else "")
             except Exception as error:  # one bad schedule must not stop the others
                 log.debug("schedule %r could not be planned", row.name, exc_info=True)
-                why = f"could not be planned and is left alone: {type(error).__name__}: {error}"
-                self._leave_alone(row.name, row.revision, why)
+                self._leave_alone(row, f"could not be planned and is left alone: {type(error).__name__}: {error}")
                 continue
             if made is None:
                 self._put(entry)
