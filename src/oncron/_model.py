@@ -497,11 +497,13 @@ class Change(Record, frozen=True, kw_only=True):
 
 class Changed(Record, frozen=True, kw_only=True):
     """`record` is the row as it stands after the call; `changed` False means the row was not
-    as seen (stale): read again and plan again."""
+    as seen (stale): read again and plan again. `unreadable`: it is there, and this release cannot
+    read it; it stays as it is, and `record` is None."""
 
     name: str
     changed: bool
     record: ScheduleRecord | None
+    unreadable: bool = False
 
 
 class Reaped(Record, frozen=True, kw_only=True):

@@ -75,8 +75,8 @@ async def _declare_once(
     for change, answer in zip(changes, await store.declare(changes) if changes else [], strict=True):
         if answer.changed:
             done.append((change.name, "declared" if change.seen_revision is None else "changed"))
-        elif answer.record is None and change.seen_revision is None and change.new_cursor <= await store.now():
-            _say_unreadable(change.name)  # it is there, though it was not among those that could be read
+        elif answer.unreadable:
+            _say_unreadable(change.name)
         elif answer.record is None or not _same(answer.record, change.definition):
             unsettled[change.name] = change.definition
     return unsettled

@@ -103,7 +103,7 @@ async def test_it_is_not_written_over_and_the_others_of_its_batch_are_declared(t
 
     one, other = await there.store.declare(new, now=at(5))
 
-    assert (one.changed, one.record) == (False, None)
+    assert (one.changed, one.record, one.unreadable) == (False, None, True)
     assert other.changed
     assert there.read() == NEWER
 

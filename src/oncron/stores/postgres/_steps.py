@@ -112,8 +112,11 @@ def changed(chunk: Sequence[Change], answer: bytes) -> list[Changed]:
     results = [Changed(name=change.name, changed=True, record=declared(None, change, told.now)) for change in chunk]
     for odd in told.odd:
         name = chunk[odd.place - 1].name
-        record = None if bytes(odd.record) == bytes(_NOTHING) else schedule(odd.record)
-        results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=record)
+        is_there = bytes(odd.record) != bytes(_NOTHING)
+        record = schedule(odd.record) if is_there else None
+        results[odd.place - 1] = Changed(
+            name=name, changed=odd.changed, record=record, unreadable=record is None and is_there
+        )
     return results
 
 

@@ -115,7 +115,9 @@ def changed(chunk: Sequence[Change], answer: Sequence[Any]) -> list[Changed]:
     for odd, row in zip(told.odd, answer[1], strict=True):
         name = chunk[odd.place - 1].name
         record = next(iter(readable(schedule, [row])), None)
-        results[odd.place - 1] = Changed(name=name, changed=odd.changed, record=record)
+        results[odd.place - 1] = Changed(
+            name=name, changed=odd.changed, record=record, unreadable=record is None and bool(row)
+        )
     return results
 
 
@@ -125,22 +127,21 @@ def schedule(row: Sequence[bytes | None]) -> ScheduleRecord | None:
         return None
     status, revision, cursor, next_at, last_token, created_count, created_at, changed_at, note, previous, raw = row
     try:
-        definition = _definition(raw or b"")
-    except msgspec.MsgspecError as error:
+        return ScheduleRecord(
+            definition=_definition(raw or b""),
+            status=Status((status or b"").decode()),
+            revision=int(revision or 0),
+            cursor=int(cursor or 0),
+            next_at=int(next_at) if next_at else None,
+            last_token=int(last_token or 0),
+            created_count=int(created_count or 0),
+            created_at=int(created_at or 0),
+            changed_at=int(changed_at or 0),
+            note=(note or b"").decode(),
+            previous=(previous or b"").decode(),
+        )
+    except (msgspec.MsgspecError, ValueError) as error:
         raise StoreError(f"the store holds a schedule that this release cannot read: {error}") from error
-    return ScheduleRecord(
-        definition=definition,
-        status=Status((status or b"").decode()),
-        revision=int(revision or 0),
-        cursor=int(cursor or 0),
-        next_at=int(next_at) if next_at else None,
-        last_token=int(last_token or 0),
-        created_count=int(created_count or 0),
-        created_at=int(created_at or 0),
-        changed_at=int(changed_at or 0),
-        note=(note or b"").decode(),
-        previous=(previous or b"").decode(),
-    )
 
 
 def due(flat: Sequence[bytes]) -> list[Due]:

@@ -25,8 +25,10 @@ def declare(step: Step, changes: Sequence[Change]) -> list[Changed]:
     reparked: list[str] = []
     for change in changes:
         row = rows.get(change.name)
-        is_as_seen = change.name not in unreadable and _is_as_declared(row, change)
-        if not is_as_seen or _would_pass_the_future(row, change, step.now):
+        if change.name in unreadable:
+            results.append(Changed(name=change.name, changed=False, record=None, unreadable=True))
+            continue
+        if not _is_as_declared(row, change) or _would_pass_the_future(row, change, step.now):
             results.append(Changed(name=change.name, changed=False, record=row))
             continue
         record = rows[change.name] = declared(row, change, step.now)
