@@ -310,9 +310,10 @@ class Oncron(Operations, InBackground):
         self._registry.warn_of_strangers()
 
     async def stop(self) -> None:
-        """Fire and claim no more, wait up to `stop_within` for what runs, give back what has stopped. Nothing
-        happens if the app is not running; a second call waits for the first. A store that does not answer raises
-        nothing: the leases of what could not be given back expire."""
+        """Fire and claim no more, wait up to `stop_within` for what runs, give back what has stopped, close the
+        connections. An app that was not started, which only enqueues or reads, closes its connections and may go on:
+        they are opened again when they are needed. A second call waits for the first. A store that does not answer
+        raises nothing: the leases of what could not be given back expire."""
         await self._life.stop()
 
     async def __aenter__(self) -> Self:

@@ -180,21 +180,21 @@ class Life:
                 self._phase, self.user_loop = before, None
 
     async def stop(self) -> None:
-        """Nothing happens unless it runs, or starts: then that is waited for first, as a run may call this before
-        `start` has returned. A second call waits for the first. A cancelled one hurries the end and waits for it."""
+        """A start under way is waited for first, as a run may call this before `start` has returned. A second call
+        waits for the first. A cancelled one hurries the end and waits for it. An app that does not run only closes
+        its connections; it stays as new, or as stopped, as it was."""
         if self._phase == "starting" and self._entered:
             await asyncio.wait({asyncio.wrap_future(self._begun)})
         with self._lock:
-            first = self._phase == "running"
-            if first:
+            before, ended, used = self._phase, self._ended, self._engine
+            if before == "running":
                 self._phase = "stopping"
-            elif self._phase != "stopping":
-                return
-            ended = self._ended
-        if first:
+        if before == "running":
             await self._to_the_end(self._stop(ended))
-        else:
+        elif before == "stopping":
             await asyncio.shield(asyncio.wrap_future(ended))
+        elif before != "starting" and used is not None:
+            await in_thread(used.close)
 
     async def _stop(self, ended: concurrent.futures.Future[None]) -> None:
         try:

@@ -67,6 +67,27 @@ async def test_start_while_running_is_refused_and_start_after_stop_is_not(app: O
     await app.stop()
 
 
+async def test_an_app_that_was_never_started_closes_its_connections_and_opens_them_again(
+    app: Oncron, where: Any
+) -> None:
+    def engines() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "oncron-engine"}
+
+    others = engines()
+    await where.enqueue()
+    (mine,) = engines() - others
+
+    await app.stop()
+
+    mine.join(10)
+    assert not mine.is_alive()
+    assert [run.state for run in await app.runs()] == ["pending"]
+    (again,) = engines() - others
+    await app.stop()
+    again.join(10)
+    assert not again.is_alive()
+
+
 async def test_after_stop_nothing_is_declared_or_enqueued_g06(app: Oncron, where: Any) -> None:
     async with app:
         pass
