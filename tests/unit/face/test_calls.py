@@ -365,7 +365,9 @@ async def test_a_store_that_cannot_be_reached_is_said_by_name(
     make_app: Callable[..., Oncron], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from oncron._engine import engine as engines
+    from oncron.stores import postgres  # it takes the deadline when it is imported: never this one
 
+    assert postgres
     monkeypatch.setattr(engines.limits, "CALL_DEADLINE", 200_000)
     app = make_app("postgresql://nobody@127.0.0.1:9/none")
     with pytest.raises(StoreUnavailable, match=r"127.0.0.1"):
