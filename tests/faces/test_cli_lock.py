@@ -187,9 +187,13 @@ def test_a_command_that_cannot_be_run_is_told_as_shells_do(
 
 def test_signals_go_to_the_command_and_all_that_it_has_started(lock: Lock, tmp_path: Path) -> None:
     # A shell and one that it has started: each writes down what it gets. In the background INT and QUIT are ignored.
-    # HUP cannot be told to a shell if it is ignored here already, as under nohup.
-    hangups = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else ("HUP",)
-    names, ignored = ("TERM", "INT", *hangups, "QUIT", "USR1", "USR2"), ("INT", "QUIT")
+    # What is ignored here already, under nohup or in the background, a shell cannot trap.
+    names = [
+        name
+        for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
+        if signal.getsignal(signal.Signals[f"SIG{name}"]) is not signal.SIG_IGN
+    ]
+    ignored = ("INT", "QUIT")
     script = (
         f'note() {{ for name in {" ".join(names)}; do trap "echo $1 $name >> got" $name; done; echo >> ready; }}\n'
         "(note child; until test -e done; do sleep 0.02; done) &\n"
