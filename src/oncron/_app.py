@@ -42,6 +42,7 @@ from oncron._task import (
     _SyncContextTask,  # pyright: ignore[reportPrivateUsage]
     _SyncTask,  # pyright: ignore[reportPrivateUsage]
 )
+from oncron._version import version
 from oncron.errors import DefinitionError, InvalidOption, InvalidTrigger
 from oncron.limits import Rule
 from oncron.stores.open import DEFAULT_URL, opener
@@ -106,6 +107,7 @@ class Oncron(Operations, InBackground):
             keep_failed_for=check.span(keep_failed_for, "keep_failed_for"),
             release=release,
             tzdata=sortable_version(tzdata_version()),
+            version=version(),
             auto_migrate=check.truth(auto_migrate, "auto_migrate"),
             queue_limits=self._registry.queue_limits,
             fleet_limit=check.number(max_running, "max_running", least=1, none=True),

@@ -438,6 +438,8 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
     """The tasks that it has; empty as well when there are too many to tell."""
     queues: tuple[str, ...] | None = None
     """The queues that it takes from; None is every queue."""
+    skew: int = 0
+    """Microseconds by which its host's clock is ahead of the store's, as it last knew. It decides nothing."""
 
     def is_counted_on(self, now: int) -> bool:
         """Whether it is alive, as far as anybody knows: an idle worker's lease may end between two heartbeats."""

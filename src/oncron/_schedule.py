@@ -167,6 +167,16 @@ class Worker:
     def lease_until(self) -> datetime:
         return from_us(self.record.lease_until)
 
+    @property
+    def version(self) -> str:
+        """Of oncron."""
+        return self.record.version
+
+    @property
+    def skew(self) -> timedelta:
+        """How far its host's clock is ahead of the store's (negative: behind), as it last knew. It decides nothing."""
+        return timedelta(microseconds=self.record.skew)
+
 
 @dataclass(frozen=True)
 class Stats:

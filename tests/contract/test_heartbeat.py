@@ -31,6 +31,7 @@ async def test_a_heartbeat_writes_the_worker_and_extends_its_lease(store: Readab
         tzdata="2025b",
         version="0.1.0",
         roles=("scheduler", "worker"),
+        skew=-250_000,
     )
 
     pulse = await store.heartbeat(worker, LEASE, now=at(1))
@@ -40,7 +41,9 @@ async def test_a_heartbeat_writes_the_worker_and_extends_its_lease(store: Readab
     [row] = await store.workers()
     assert (row.id, row.host, row.pid, row.started_at) == ("w1", "host-1", 4711, at(-5))
     assert (row.release, row.tzdata, row.version, row.roles) == (7, "2025b", "0.1.0", ("scheduler", "worker"))
-    assert row.lease_until == at(1) + LEASE
+    assert (row.lease_until, row.skew) == (at(1) + LEASE, -250_000)
+    await store.heartbeat(WorkerRecord(id="w1", skew=3), LEASE, now=at(2))
+    assert [row.skew for row in await store.workers()] == [3]
 
 
 async def test_one_heartbeat_extends_every_run_that_the_worker_holds(store: ReadableStore) -> None:

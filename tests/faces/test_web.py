@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from oncron import Oncron, cron, every
 from oncron._clock import SECOND, from_us, wall_us
 from oncron._clock_changes import clock_changes
-from oncron._model import Change, Gap, GapReason
+from oncron._model import Change, Gap, GapReason, WorkerRecord
 from oncron.errors import InvalidOption, NotFound
 from oncron.web import asgi
 from tests.faces.web import HTML, client, filled, form_of, send, shop, text_of
@@ -222,7 +222,10 @@ async def test_who_runs_a_schedule_now_is_shown(tmp_path):
         shown = text_of(await web.get("/schedules"))
         assert f"{run.id[-12:]} in {(await app.get_run(run.id)).worker}" in shown
         assert f"Runs now {run.id[-12:]} in" in text_of(await web.get("/schedule?name=slow"))
-        assert re.search(r"alive scheduler, worker \S+ .* 1 every 1", text_of(await web.get("/replicas")))
+        assert re.search(r"alive scheduler, worker \S+ .* right 1 every 1 \d", text_of(await web.get("/replicas")))
+        late = WorkerRecord(id="late", roles=("worker",), skew=-90 * SECOND)
+        await app._desk.ask(lambda store: store.heartbeat(late, 15 * SECOND))
+        assert re.search(r"late alive worker .* 1 min 30 s behind", text_of(await web.get("/replicas")))
         may_end.set()
         await run.wait(20)
         assert "Last success – " not in text_of(await web.get("/schedule?name=slow"))

@@ -233,6 +233,7 @@ async def beat(store: ReadableStore) -> None:
         worker = WorkerRecord(
             id=f"web-{number}:4{number}7", host=f"web-{number}", pid=40 + number, started_at=wall_us() - 5 * DAY,
             release=12, tzdata="2026.02", version="0.1.0", roles=("scheduler", "worker"), tasks=("backup", "mail"),
+            skew=(2_400, -1_700_000)[number - 1],
         )  # fmt: skip
         await store.heartbeat(worker, LEASE)
 

@@ -129,6 +129,8 @@ class Replica:
             roles=tuple(roles),
             tasks=tuple(self._tasks) if self._runs_worker and len(self._tasks) <= _TOLD_TASKS else (),
             queues=self._queue_names() if self._runs_worker else None,
+            version=self._settings.version,
+            skew=self._skew(),
         )
 
     def _has_settled(self, schedule: str, tick: int) -> None:
@@ -237,9 +239,12 @@ class Replica:
         if poll.next_tick_at is not None and poll.next_tick_at < poll.now - limits.SECOND:
             self._scheduler.look_again()
 
+    def _skew(self) -> int:
+        return wall_us() - self._door.clock.now_us()
+
     def _look_at_skew(self) -> None:
         """A wrong clock here decides nothing, but whoever reads this machine's logs should know."""
-        skew = wall_us() - self._door.clock.now_us()
+        skew = self._skew()
         skewed = abs(skew) > limits.SKEW_WARNING
         if skewed and not self._skewed:
             log.warning(

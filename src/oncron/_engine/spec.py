@@ -35,6 +35,7 @@ class Settings:
     keep_failed_for: int = limits.KEEP_FAILED_FOR
     release: int | None = None
     tzdata: str = ""
+    version: str = ""
     auto_migrate: bool = True
     queue_limits: Mapping[str, int] = field(default_factory=dict[str, int])
     """Runs of a queue that the fleet executes at most; read anew for each claim."""

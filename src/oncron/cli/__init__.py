@@ -97,9 +97,9 @@ class _Lazy(click.Group):
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from importlib.metadata import version
+    from oncron._version import version
 
-    click.echo(f"oncron {version('oncron')}")
+    click.echo(f"oncron {version()}")
     ctx.exit()
 
 

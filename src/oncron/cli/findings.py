@@ -103,6 +103,15 @@ def _skew(facts: Facts) -> Iterator[Finding]:
             "look at both machines' time synchronisation",
             wrong=False,
         )
+    for worker in facts.workers:
+        if worker.is_counted_on(facts.now) and abs(worker.skew) > limits.SKEW_WARNING:
+            side = "ahead of" if worker.skew > 0 else "behind"
+            yield Finding(
+                "replica_skew",
+                f"the clock of replica {worker.id} is {render.span(abs(worker.skew))} {side} the store's: ticks go by "
+                "the store's, but the times in its logs are off; look at that machine's time synchronisation",
+                wrong=False,
+            )
 
 
 def _cursor_ahead(facts: Facts) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from importlib.metadata import version
 
 import click
 
@@ -11,6 +10,7 @@ from oncron import Event, Oncron, _defaults as limits
 from oncron._clock import boot_us, sleep_us
 from oncron._model import ScheduleRecord
 from oncron._options import queue_name
+from oncron._version import version
 from oncron.cli import logs, render
 from oncron.cli.target import Target, load
 from oncron.errors import OncronError, StoreUnavailable
@@ -111,7 +111,7 @@ def greet(target: Target, event: Event) -> None:
     tasks = render.count(len(target.tasks), "task")
     log.info(
         "oncron %s, replica %s of %s on %s: %s, %s here; next tick: %s",
-        version("oncron"), event.worker, target.name, target.store_url, known, tasks, tick,
+        version(), event.worker, target.name, target.store_url, known, tasks, tick,
         extra={"event": event.name, "worker": event.worker},
     )  # fmt: skip
 

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from oncron._clock import to_us
@@ -21,6 +20,7 @@ from oncron._context import RunContext
 from oncron._events import Event
 from oncron._lifecycle import Skip, is_error
 from oncron._model import NewRun
+from oncron._version import version
 from oncron.tracing._hooks import checked_app, harmless, need
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Tracing:
 
     @property
     def _tracer(self) -> Any:
-        return self._provider.get_tracer("oncron", version("oncron"))
+        return self._provider.get_tracer("oncron", version())
 
     # --- attempts ---------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Tracing:
             resource=self._provider.resource,
             attributes={**attributes, "oncron.event": event.name, "oncron.worker": event.worker or ""},
             kind=SpanKind.INTERNAL,
-            instrumentation_scope=InstrumentationScope("oncron", version("oncron")),
+            instrumentation_scope=InstrumentationScope("oncron", version()),
             status=Status(StatusCode.UNSET) if status is None else Status(StatusCode.ERROR, status),
             start_time=to_us(start) * 1000,
             end_time=max(to_us(event.at), to_us(start)) * 1000,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from oncron._groups import BatchRecord, LockRecord, QueueRecord
 from oncron._model import Gap, RunRecord, RunState, ScheduleRecord, Stats, Status, WorkerRecord
 from oncron._shown import json_kind
+from oncron._version import version
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def document(title: str) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": f"{title}: schedules, runs and the fleet",
-            "version": version("oncron"),
+            "version": version(),
             "description": "The records that `oncron ... --json` prints. Instants are ISO 8601 in UTC, durations "
             "seconds. Lists come in pages: what `after` or `before` says in the answer goes into the next query; "
             "null ends it.",

@@ -8,11 +8,15 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oncron import Oncron, RunContext, every
+from oncron import Oncron, RunContext, _clock, every
+from oncron._clock import SECOND
 from oncron.errors import AlreadyRunning, DefinitionError, InvalidOption, Stopped, StoreUnavailable
 
 
@@ -86,6 +90,16 @@ async def test_an_app_that_was_never_started_closes_its_connections_and_opens_th
     await app.stop()
     again.join(10)
     assert not again.is_alive()
+
+
+async def test_a_replica_tells_how_far_its_clock_is_off_and_which_oncron_it_is(
+    make_app: Callable[..., Oncron], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_clock, "_OFFSET", -90 * SECOND)
+    async with make_app(f"sqlite:///{tmp_path}/jobs.db") as app:
+        (me,) = (await app.stats()).workers
+    assert timedelta(seconds=-91) < me.skew < timedelta(seconds=-89)
+    assert me.version == metadata.version("oncron")
 
 
 async def test_after_stop_nothing_is_declared_or_enqueued_g06(app: Oncron, where: Any) -> None:

@@ -88,7 +88,7 @@ async def test_functions_of_a_newer_release_stay_where_an_older_one_starts_besid
 ) -> None:
     """Both need the same tables; otherwise each start of either would exchange the functions under the other."""
     async with opened(postgres_url) as store:
-        monkeypatch.setattr(_schema, "_release", lambda: "0.1.9")
+        monkeypatch.setattr(_schema, "version", lambda: "0.1.9")
         release = "update oncron.meta set functions = '{} another'"
         for newer in ("0.1.10", "0.2.0", "1.0.0"):
             await asked(postgres_url, release.format(newer))

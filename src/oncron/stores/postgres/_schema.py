@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
 from psycopg import errors as pg
 
 from oncron._defaults import CALL_DEADLINE
+from oncron._version import version
 from oncron.errors import SchemaOutdated, SchemaTooNew
 from oncron.stores import _sql
 from oncron.stores.postgres import _errors
@@ -87,14 +86,14 @@ class Schema:
             until,
             major=MAJOR,
             minor=newest,
-            functions=connection.literal(f"{_release()} {self._digest}").decode(),
+            functions=connection.literal(f"{version()} {self._digest}").decode(),
         )
 
     def _replaces(self, functions: str) -> bool:
         """Whether this release's functions take the place of those on record, of the same migrations: those of
         a newer release stay, or each replica that starts would exchange them under the others."""
         release, _, digest = functions.rpartition(" ")
-        return digest != self._digest and _ordered(release) <= _ordered(_release())
+        return digest != self._digest and _ordered(release) <= _ordered(version())
 
     async def _installed(self, connection: Connection, until: float) -> tuple[bool, bool]:
         row = await self._run("schema.installed", connection, until, name=connection.literal(self._quoted).decode())
@@ -113,15 +112,6 @@ class Schema:
         values = {"schema": self._quoted, "literal": connection.literal(self._namespace).decode(), **values}
         rows = await connection.send(self._queries[query].format(**values).encode(), until=until)
         return rows[0] if rows else ()
-
-
-@cache
-def _release() -> str:
-    """This package's version; 0 in a tree that was never installed."""
-    try:
-        return version("oncron")
-    except PackageNotFoundError:
-        return "0"
 
 
 def _ordered(release: str) -> tuple[int, ...]:

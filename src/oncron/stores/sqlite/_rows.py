@@ -95,7 +95,7 @@ def gap_of(row: tuple[Any, ...]) -> Gap:
 
 
 def worker_of(row: tuple[Any, ...]) -> WorkerRecord:
-    id_, host, pid, started_at, lease_until, release, tzdata, version, roles, declares, tasks, queues = row
+    id_, host, pid, started_at, lease_until, release, tzdata, version, roles, declares, tasks, queues, skew = row
     return WorkerRecord(
         id=id_,
         host=host,
@@ -109,4 +109,5 @@ def worker_of(row: tuple[Any, ...]) -> WorkerRecord:
         declares=declares,
         tasks=tuple(json.loads(tasks)),
         queues=None if queues is None else tuple(json.loads(queues)),
+        skew=skew,
     )

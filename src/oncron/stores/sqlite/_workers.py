@@ -35,6 +35,7 @@ def heartbeat(
         declares=worker.declares,
         tasks=json.dumps(worker.tasks),
         queues=None if worker.queues is None else json.dumps(worker.queues),
+        skew=worker.skew,
     )
     step.each("worker.report", [(r.progress, r.checkpoint, r.run_id, r.token, worker.id) for r in reports])
     mine = {(run_id, token): stop for run_id, token, stop in step.rows("worker.holds", worker=worker.id)}

@@ -294,13 +294,14 @@ on conflict (id) do update set
 -- name: worker.put
 -- A heartbeat.
 insert into {ns}_workers (id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares,
-                          tasks, queues)
-values (:id, :host, :pid, :started_at, :lease_until, :release, :tzdata, :version, :roles, :declares, :tasks, :queues)
+                          tasks, queues, skew)
+values (:id, :host, :pid, :started_at, :lease_until, :release, :tzdata, :version, :roles, :declares, :tasks, :queues,
+        :skew)
 on conflict (id) do update set
     host = excluded.host, pid = excluded.pid, started_at = excluded.started_at,
     lease_until = excluded.lease_until, release = excluded.release, tzdata = excluded.tzdata,
     version = excluded.version, roles = excluded.roles, declares = excluded.declares, tasks = excluded.tasks,
-    queues = excluded.queues, has_left = 0;
+    queues = excluded.queues, skew = excluded.skew, has_left = 0;
 
 -- name: worker.holds
 -- (id, token, cancel_requested) of what a worker holds.
@@ -332,7 +333,7 @@ where has_left = 1
 
 -- name: worker.list
 -- Workers by id.
-select id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares, tasks, queues
+select id, host, pid, started_at, lease_until, release, tzdata, version, roles, declares, tasks, queues, skew
 from {ns}_workers where has_left = 0 order by id;
 
 -- name: worker.live_until
