@@ -87,6 +87,10 @@ class _Context(RunContext[Any]):
         if report:
             self._told(self._execution)
 
+    def _say(self, text: str) -> None:
+        super()._say(text)
+        self._told(self._execution)
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -159,7 +163,7 @@ class _Process:
 
     def _run(self, begin: wire.Begin, execution: Execution) -> None:
         ended = self._outcome(begin, execution)
-        execution.reported = execution.reported and execution.checkpoint is None
+        execution.reported = execution.reported and execution.checkpoint is None and execution.lines is None
         self._cancel, self._cancel_asked = None, False
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the user may have closed or replaced it
@@ -183,6 +187,7 @@ class _Process:
         call = functools.partial(fn, ctx, **args) if parameters.takes_context else functools.partial(fn, **args)
         if run.timeout is not None:
             execution.deadline = execution.store_now() + run.timeout
+        execution.say_which_attempt()
         self._reports.begin(execution)
         self._send(wire.Started(deadline=execution.deadline))
         try:
@@ -286,7 +291,7 @@ class _Process:
 
 
 class _Reports:
-    """Progress and checkpoints on their way: at once, but not more often than every 20 ms, the newest."""
+    """Progress, checkpoints and lines on their way: at once, but not more often than every 20 ms, the newest."""
 
     def __init__(self, send: Callable[[wire.FromProcess], None]) -> None:
         self._send = send
@@ -330,7 +335,7 @@ class _Reports:
         report = None if self._of is None else self._of.report()
         if report is not None:
             self._next = boot_us() + _BETWEEN_REPORTS
-            self._send(wire.Said(progress=report.progress, checkpoint=report.checkpoint))
+            self._send(wire.Said(progress=report.progress, checkpoint=report.checkpoint, log=report.log))
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, overload
@@ -15,6 +14,7 @@ from oncron._clock import from_us, from_us_if
 from oncron._engine.spec import Execution
 from oncron._membership import BatchOfRun
 from oncron._model import NewRun
+from oncron._run_log import RunLog
 from oncron._transaction import EffectsDesk, Transaction, refuse_after
 from oncron._walk import Notes, Source, Walk, kept_text
 from oncron.errors import InvalidArguments, InvalidOption, NotFound, NotSupported
@@ -51,11 +51,12 @@ class RunContext(Generic[S]):
         self.state: S = state
         """What the app's `lifespan=` yielded, or what was set as `app.state`."""
         run = execution.run
-        self.log = logging.LoggerAdapter(
-            logging.getLogger("oncron.task"),
-            {"task": run.task, "run": run.id, "schedule": run.schedule, "attempt": run.attempt},
+        self.log = RunLog(
+            {"task": run.task, "run": run.id, "schedule": run.schedule, "attempt": run.attempt}, self._say
         )
-        """A logger whose records carry the run's id, task, schedule and attempt."""
+        """A logger whose records carry the run's id, task, schedule and attempt. What is said at INFO or above is kept
+        with the run as well, the newest 16 KiB: `run.log`, `oncron show`, the dashboard. It travels with the next
+        heartbeat and with the end."""
 
     @property
     def run_id(self) -> str:
@@ -220,6 +221,9 @@ class RunContext(Generic[S]):
             setattr(self._execution, what, text)
             if report:
                 self._execution.reported = False
+
+    def _say(self, text: str) -> None:
+        self._execution.write(text)
 
     def __repr__(self) -> str:
         return f"<RunContext {self.task} {self.run_id} attempt {self.attempt}>"

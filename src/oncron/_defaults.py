@@ -40,6 +40,9 @@ RESULT_BYTES = 64 * 1024
 CHECKPOINT_BYTES = 64 * 1024
 PROGRESS_BYTES = 1024
 ERROR_BYTES = 16 * 1024
+LOG_BYTES = 16 * 1024
+LOG_LINE_BYTES = 4 * 1024
+"""What is kept of what a run says with `ctx.log`, the newest, and of one line."""
 EXPRESSION_CHARS = 256
 NAME_CHARS = 200
 

@@ -1,4 +1,4 @@
-"""A store behind which arguments, results and checkpoints lie encrypted.
+"""A store behind which arguments, results, checkpoints and logs lie encrypted.
 
 Everything above sees them as they were given, and the store as they may be seen. What no key here opens stays
 encrypted: workers leave such runs to others, and faces say so.
@@ -47,8 +47,8 @@ def encrypted(store: ReadableStore, keys: Keyring | None) -> ReadableStore:
 
 
 class EncryptedStore:
-    """Arguments are bound to their task: a schedule's go over into its runs as they lie. Results and checkpoints are
-    bound to their run. Whatever is not named here passes as it is."""
+    """Arguments are bound to their task: a schedule's go over into its runs as they lie. Results, checkpoints and
+    logs are bound to their run. Whatever is not named here passes as it is."""
 
     def __init__(self, inner: ReadableStore, keys: Keyring) -> None:
         self._inner, self._keys = inner, keys
@@ -93,7 +93,14 @@ class EncryptedStore:
         *,
         now: int | None = None,
     ) -> Pulse:
-        shut = [replace(each, checkpoint=self._shut(each.checkpoint, "checkpoint", each.run_id)) for each in reports]
+        shut = [
+            replace(
+                each,
+                checkpoint=self._shut(each.checkpoint, "checkpoint", each.run_id),
+                log=self._shut(each.log, "log", each.run_id),
+            )
+            for each in reports
+        ]
         pulse = await self._inner.heartbeat(worker, lease_for, held, shut, now=now)
         return replace(pulse, strays=self._open_runs(pulse.strays))
 
@@ -184,6 +191,7 @@ class EncryptedStore:
             outcome,
             result=self._shut(outcome.result, "result", outcome.run_id),
             checkpoint=self._shut(outcome.checkpoint, "checkpoint", outcome.run_id),
+            log=self._shut(outcome.log, "log", outcome.run_id),
             enqueue=tuple(self._shut_runs(outcome.enqueue)),
             then=None if outcome.then is None else self._shut_run(outcome.then),
         )
@@ -197,6 +205,7 @@ class EncryptedStore:
             args=self._open_args(run.args, run.task),
             result=self._open(run.result, "result", run.id),
             checkpoint=self._open(run.checkpoint, "checkpoint", run.id),
+            log=self._open(run.log, "log", run.id),
         )
 
     def _open_runs(self, runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:

@@ -110,11 +110,11 @@ def succeeded(run: RunRecord, result: str | None) -> Outcome:
 
 
 def with_reports(
-    outcome: Outcome, *, progress: str | None, checkpoint: str | None, enqueue: Sequence[NewRun]
+    outcome: Outcome, *, progress: str | None, checkpoint: str | None, enqueue: Sequence[NewRun], log: str | None = None
 ) -> Outcome:
     """The end with what the task said last, and with its outbox if it is a success."""
     kept = tuple(enqueue) if outcome.kind is OutcomeKind.SUCCEEDED else ()
-    return replace(outcome, progress=progress, checkpoint=checkpoint, enqueue=kept)
+    return replace(outcome, progress=progress, checkpoint=checkpoint, enqueue=kept, log=log)
 
 
 def with_headway(run: RunRecord, outcome: Outcome) -> Outcome:
@@ -235,7 +235,7 @@ def said(value: object) -> str:
 def _short(error: BaseException) -> str:
     if isinstance(error, Told):
         return _line(error)
-    return _line(f"{type(error).__name__}: {said(error)}")
+    return _line(": ".join(filter(None, (type(error).__name__, said(error)))))
 
 
 def _line(text: object) -> str:

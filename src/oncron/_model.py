@@ -273,6 +273,8 @@ class RunRecord(Record, frozen=True, kw_only=True):
     reason: str | None = None
     progress: str | None = None
     checkpoint: str | None = None
+    log: str | None = None
+    """What it said with `ctx.log`, and how its attempts went: dated lines, the newest of them."""
 
     @property
     def order_key(self) -> int:
@@ -389,6 +391,8 @@ class Outcome(Record, frozen=True, kw_only=True):
     """For retry: False gives the attempt back. A release never spends one, up to ten in a row."""
     progress: str | None = None
     checkpoint: str | None = None
+    log: str | None = None
+    """Instead of what the run has; None leaves that."""
     enqueue: tuple[NewRun, ...] = ()
     """Written in the very step that ends the run as succeeded; otherwise dropped."""
     then: NewRun | None = None
@@ -413,12 +417,13 @@ class FinishResult(Record, frozen=True, kw_only=True):
 
 
 class Report(Record, frozen=True, kw_only=True):
-    """What a running run says with the next heartbeat."""
+    """What a running run says with the next heartbeat: instead of what it has; None leaves that."""
 
     run_id: str
     token: int
     progress: str | None = None
     checkpoint: str | None = None
+    log: str | None = None
 
 
 class WorkerRecord(Record, frozen=True, kw_only=True):

@@ -128,6 +128,13 @@ class Run(Generic[R]):
         return self._record.error
 
     @property
+    def log(self) -> str | None:
+        """What it said with `ctx.log` at INFO or above, and how its attempts went: dated lines, the newest 16 KiB; None
+        while there is nothing to tell. Raises WrongKey."""
+        log = self._record.log
+        return None if log is None else readable(log, f"the log of run {self.id}")
+
+    @property
     def reason(self) -> str | None:
         """Why it is in this state, in one line."""
         return self._record.reason

@@ -146,6 +146,7 @@ class Transaction(Generic[C]):
                 succeeded(execution.run, None),
                 progress=execution.progress,
                 checkpoint=execution.checkpoint,
+                log=execution.log,
                 enqueue=execution.outbox,
             )
             if (then := execution.follower) is not None:

@@ -410,6 +410,7 @@ class Twins(Groups, RuleBasedStateMachine):
                     retry_delay=5 * SECOND,
                     spend_attempt=spend,
                     checkpoint=str(n),
+                    log=f"line {n}" if n % 2 else None,
                     enqueue=tuple(new),
                     then=after,
                 )
@@ -424,7 +425,9 @@ class Twins(Groups, RuleBasedStateMachine):
 
         def beat(store: ReadableStore) -> Coroutine[Any, Any, Any]:
             held = [(run, token if store is self.memory else self.twin[run, token]) for run, token in claims]
-            reports = [Report(run_id=run, token=token, progress=f"p{n}") for run, token in held if reporting]
+            reports = [
+                Report(run_id=run, token=token, progress=f"p{n}", log=f"said {n}") for run, token in held if reporting
+            ]
             return store.heartbeat(record, LEASE, held, reports, now=self.now)
 
         self.both(beat)

@@ -46,6 +46,7 @@ async def test_an_ending_is_recorded_with_what_it_says(store: ReadableStore, kin
         reason="because",
         progress="3/3",
         checkpoint='{"at":3}',
+        log="one\ntwo",
         now=at(2),
     )
 
@@ -54,7 +55,7 @@ async def test_an_ending_is_recorded_with_what_it_says(store: ReadableStore, kin
     ended = await run_now(store, run.id)
     assert (ended.state, ended.outcome, ended.ended_at) == (RunState(kind.value), kind.value, at(2))
     assert (ended.result, ended.error, ended.reason) == ('{"ok":true}', "Traceback", "because")
-    assert (ended.progress, ended.checkpoint) == ("3/3", '{"at":3}')
+    assert (ended.progress, ended.checkpoint, ended.log) == ("3/3", '{"at":3}', "one\ntwo")
     assert (ended.worker, ended.token, ended.attempt, ended.started_at) == ("w1", run.token, 1, at(1))
 
 
@@ -205,16 +206,16 @@ async def test_a_retry_between_makes_the_releases_count_anew(store: ReadableStor
     assert (waiting.attempts_spent, waiting.releases) == (1, 1)
 
 
-async def test_progress_and_checkpoint_are_kept_for_the_next_attempt(store: ReadableStore) -> None:
+async def test_progress_checkpoint_and_log_are_kept_for_the_next_attempt(store: ReadableStore) -> None:
     run = await a_claimed_run(store)
-    await finish(store, run, OutcomeKind.RETRY, progress="1/3", checkpoint="1", now=at(2))
+    await finish(store, run, OutcomeKind.RETRY, progress="1/3", checkpoint="1", log="one", now=at(2))
 
     again = await claimed(store, now=at(2))
     await finish(store, again, OutcomeKind.RETRY, now=at(3))
 
-    assert (again.progress, again.checkpoint) == ("1/3", "1")
+    assert (again.progress, again.checkpoint, again.log) == ("1/3", "1", "one")
     waiting = await run_now(store, run.id)
-    assert (waiting.progress, waiting.checkpoint) == ("1/3", "1"), "saying nothing forgets nothing"
+    assert (waiting.progress, waiting.checkpoint, waiting.log) == ("1/3", "1", "one"), "saying nothing forgets nothing"
 
 
 async def test_what_a_later_attempt_says_replaces_what_an_earlier_one_said(store: ReadableStore) -> None:
@@ -357,8 +358,10 @@ async def test_any_text_survives(store: ReadableStore) -> None:
     run = await a_claimed_run(store, args=text)
 
     await finish(
-        store, run, OutcomeKind.FAILED, result=text, error=text, reason=text, progress=text, checkpoint=text, now=at(2)
-    )
+        store, run, OutcomeKind.FAILED,
+        result=text, error=text, reason=text, progress=text, checkpoint=text, log=text, now=at(2),
+    )  # fmt: skip
 
     ended = await run_now(store, run.id)
-    assert {ended.args, ended.result, ended.error, ended.reason, ended.progress, ended.checkpoint} == {text}
+    texts = {ended.args, ended.result, ended.error, ended.reason, ended.progress, ended.checkpoint, ended.log}
+    assert texts == {text}

@@ -149,7 +149,7 @@ async def test_reports_are_stored_while_their_token_is_current(store: ReadableSt
     first, second = (await claim(store, "w1", now=at(1))).runs
     await finish(store, second, OutcomeKind.RETRY, now=at(2))
     reports = [
-        Report(run_id=first.id, token=first.token, progress="7/9", checkpoint='{"at":7}'),
+        Report(run_id=first.id, token=first.token, progress="7/9", checkpoint='{"at":7}', log="one"),
         Report(run_id=second.id, token=second.token, progress="too late"),
         Report(run_id=first.id.replace("0", "1"), token=1, progress="of nobody"),
     ]
@@ -157,19 +157,21 @@ async def test_reports_are_stored_while_their_token_is_current(store: ReadableSt
     await beat(store, "w1", [first], reports=reports, now=at(3))
 
     told = await run_now(store, first.id)
-    assert (told.progress, told.checkpoint) == ("7/9", '{"at":7}')
+    assert (told.progress, told.checkpoint, told.log) == ("7/9", '{"at":7}', "one")
     assert (await run_now(store, second.id)).progress is None
 
 
-async def test_a_report_without_a_checkpoint_keeps_the_last_one(store: ReadableStore) -> None:
+async def test_a_report_without_a_checkpoint_or_a_log_keeps_the_last_one(store: ReadableStore) -> None:
     await enqueued(store, now=at(0))
     run = await claimed(store, "w1", now=at(1))
-    await beat(store, reports=[Report(run_id=run.id, token=run.token, checkpoint="1")], held=[run], now=at(2))
+    await beat(
+        store, reports=[Report(run_id=run.id, token=run.token, checkpoint="1", log="one")], held=[run], now=at(2)
+    )
 
     await beat(store, reports=[Report(run_id=run.id, token=run.token, progress="half")], held=[run], now=at(3))
 
     told = await run_now(store, run.id)
-    assert (told.progress, told.checkpoint) == ("half", "1")
+    assert (told.progress, told.checkpoint, told.log) == ("half", "1", "one")
 
 
 async def test_a_report_under_a_stale_token_changes_nothing(store: ReadableStore) -> None:

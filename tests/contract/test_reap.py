@@ -144,16 +144,16 @@ async def test_a_lost_run_frees_its_unique_key(store: ReadableStore) -> None:
     assert (await enqueue(store, unique="k", now=EXPIRED)).is_new
 
 
-async def test_a_taken_run_keeps_its_progress_and_checkpoint(store: ReadableStore) -> None:
+async def test_a_taken_run_keeps_its_progress_checkpoint_and_log(store: ReadableStore) -> None:
     await enqueued(store, now=at(0), retry_delay=0)
     run = await claimed(store, now=at(1))
-    report = Report(run_id=run.id, token=run.token, progress="half", checkpoint="5")
+    report = Report(run_id=run.id, token=run.token, progress="half", checkpoint="5", log="one")
     await beat(store, held=[run], reports=[report], now=at(1))
 
     await store.reap(now=EXPIRED)
     again = await claimed(store, "w2", now=EXPIRED)
 
-    assert (again.progress, again.checkpoint) == ("half", "5")
+    assert (again.progress, again.checkpoint, again.log) == ("half", "5", "one")
     assert (again.attempt, again.token > run.token) == (2, True)
 
 

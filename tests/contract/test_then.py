@@ -208,3 +208,19 @@ async def test_of_two_ends_at_once_one_writes_its_follower(store: ReadableStore,
         assert sorted(answers) == [FinishStatus.RECORDED, FinishStatus.REPEATED, FinishStatus.REPEATED]
         [follower] = await store.runs(RunFilter(task=f"next{n}"))
         assert follower.reason == (await run_now(store, run.id)).state
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+async def test_what_several_ends_of_one_call_write_comes_in_their_order(store: ReadableStore, backwards: bool) -> None:
+    """Of two that want one place the first one gets it."""
+    await declared(store, "a", overlap=Overlap.SKIP)
+    for _ in range(2):
+        await enqueued(store, now=at(0))
+    runs = sorted((await claim(store, limit=2, now=at(1))).runs, key=lambda run: run.id, reverse=backwards)
+    nexts = [new_run("next", schedule="a") for _ in runs]
+
+    await store.finish(
+        [outcome(run, OutcomeKind.SUCCEEDED, then=then) for run, then in zip(runs, nexts, strict=True)], now=at(2)
+    )
+
+    assert await followers(store) == [nexts[0].id]

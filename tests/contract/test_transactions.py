@@ -70,12 +70,13 @@ async def taken_over(store: ReadableStore) -> tuple[RunRecord, RunRecord]:
 async def test_the_writes_and_the_end_of_the_run_commit_together(store: ReadableStore, effects: Effects) -> None:
     run = await a_claimed_run(store)
 
-    status = await off_loop(lambda: end_with_a_note(store, effects, run, progress="3/3", checkpoint="[3]"))
+    status = await off_loop(lambda: end_with_a_note(store, effects, run, progress="3/3", checkpoint="[3]", log="one"))
 
     assert status is FinishStatus.RECORDED
     assert effects.notes() == ["paid"]
     ended = await run_now(store, run.id)
     assert (ended.state, ended.progress, ended.checkpoint) == (RunState.SUCCEEDED, "3/3", "[3]")
+    assert ended.log == "one"
 
 
 async def test_with_an_async_connection_too(store: ReadableStore, effects: Effects) -> None:

@@ -142,12 +142,14 @@ async def test_ticks_without_a_run_are_listed_with_the_reason(web, app):
     assert "one of 24 ticks" in shown
 
 
-async def test_a_run_shows_arguments_output_progress_and_traceback(web, life):
+async def test_a_run_shows_arguments_output_progress_log_and_traceback(web, life):
     _, ids = life
     mail, broken = text_of(await web.get(f"/run?id={ids['mail']}")), text_of(await web.get(f"/run?id={ids['broken']}"))
     assert f'"to": "{HTML}"' in mail
     assert f"stdout sent to {HTML}" in mail
     assert f"2 of 3 {HTML}" in mail
+    assert f"Z INFO to {HTML}" in mail
+    assert f"failed: ValueError: no {HTML}" in broken
     assert "Traceback" in broken
     assert "1; 1 of 1 spent" in broken
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from oncron import Oncron, cron, daily, every, weekly
 from oncron._clock import SECOND, wall_us
+from oncron._engine.lines import Lines
 from oncron._groups import NewBatch
 from oncron._model import (
     Change,
@@ -222,9 +223,22 @@ class _Past:
         result = (
             json.dumps({"rows": self._chance.randrange(10_000), "stdout": f"done {HTML}\n"}) if error is None else None
         )
-        end = Outcome(run_id=run.id, token=run.token, kind=kind, error=error, reason=reason, result=result)
+        log = None if error is None else _log(run, ended_at, reason or "")
+        end = Outcome(run_id=run.id, token=run.token, kind=kind, error=error, reason=reason, result=result, log=log)
         await self._store.finish([end], now=ended_at)
         self._running = None
+
+
+def _log(run: RunRecord, ended_at: int, reason: str) -> str:
+    lines = Lines(None)
+    for attempt in range(1, 5):
+        at = ended_at - (5 - attempt) * 20 * SECOND
+        if attempt > 1:
+            lines.add(at, f"attempt {attempt} began on {run.worker}")
+        lines.add(at + 40_000, "INFO 412 products, 6 suppliers")
+        lines.add(at + 9 * SECOND, "WARNING prices.example answers 503; once more in 5 s")
+        lines.add(at + 15 * SECOND, f"attempt {attempt} on {run.worker} failed: {reason}")
+    return lines.text
 
 
 async def beat(store: ReadableStore) -> None:

@@ -63,6 +63,7 @@ def shop(url: str, **options: Any) -> Oncron:
     @app.task(queue="mail")
     def mail(ctx: RunContext, to: str) -> dict[str, str]:
         ctx.progress(2, 3, HTML)
+        ctx.log.info("to %s", to)
         return {"stdout": f"sent to {to}"}
 
     app.add_schedule(f"of {HTML}", every(hours=1), "somebody_elses", tags=[f"t{HTML}"])

@@ -53,3 +53,9 @@ def walk_letters(ctx: RunContext, of: str) -> str:
         ctx.checkpoint((ctx.last_checkpoint or "") + letter)
     found: str = ctx.last_checkpoint
     return found
+
+
+def talk(ctx: RunContext, of: str) -> None:
+    ctx.log.info("%d: %s", ctx.attempt, of)
+    if ctx.attempt == 1:
+        raise ConnectionError

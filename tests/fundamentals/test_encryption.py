@@ -132,7 +132,7 @@ async def test_a_replica_without_the_key_leaves_an_encrypted_schedule_as_it_is(
     assert (await app.get_schedule("payment")).args == {"card": "4111-1111"}
 
 
-async def test_many_runs_outboxes_and_checkpoints_are_encrypted(replica_with: Callable[..., Oncron]) -> None:
+async def test_many_runs_outboxes_checkpoints_and_logs_are_encrypted(replica_with: Callable[..., Oncron]) -> None:
     app, outsider = replica_with(OLD), replica_with(None)
 
     @app.task
@@ -141,6 +141,7 @@ async def test_many_runs_outboxes_and_checkpoints_are_encrypted(replica_with: Ca
 
     @app.task
     async def fan_out(ctx: RunContext, to: str) -> list[int]:
+        ctx.log.info("to %s", to)
         for number in (walk := ctx.walk([4111, 4112], max_items=1)):
             ctx.checkpoint([to, number])
         ctx.enqueue(mail, to=to)
@@ -153,6 +154,10 @@ async def test_many_runs_outboxes_and_checkpoints_are_encrypted(replica_with: Ca
         while len(runs := await app.runs(task="mail")) < 3:
             pass
         assert await runs[0].wait(10) == "cyd-4111"
+        (fanned,) = await app.runs(task="fan_out")
+        assert "INFO to cyd-4111" in (fanned.log or "")
+        with pytest.raises(WrongKey, match="the log of run"):
+            print((await outsider.get_run(fanned.id)).log)
     assert "4111" not in str([run.record for run in await outsider.runs()])
 
 

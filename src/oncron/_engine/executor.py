@@ -65,7 +65,7 @@ class Executor:
     async def run(self, execution: Execution, spec: TaskSpec) -> Outcome | None:
         """Execute to the end. None if the lease was lost: nothing may be recorded then."""
         run = execution.run
-        if (key := key_of(run.args) or key_of(run.checkpoint)) is not None:
+        if (key := key_of(run.args) or key_of(run.checkpoint) or key_of(run.log)) is not None:
             return _locked(run, key)
         try:
             call = spec.prepare(execution)
@@ -104,6 +104,7 @@ class Executor:
         def enter() -> bool:
             if not execution.enter():
                 return False
+            execution.say_which_attempt()
             self._say("run.started", run)
             if execution.time_limit is not None:
                 execution.times_out_at(execution.store_now() + execution.time_limit)

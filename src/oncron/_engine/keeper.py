@@ -82,7 +82,7 @@ class Keeper:
             )
         except Exception:
             for execution in worker.executions.values():
-                if execution.progress is not None or execution.checkpoint is not None:
+                if execution.has_news:
                     execution.reported = False
             raise
         self._without_reports = False

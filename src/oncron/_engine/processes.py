@@ -15,6 +15,7 @@ import msgspec
 from oncron import _defaults as limits
 from oncron._clock import boot_us
 from oncron._engine import wire
+from oncron._engine.lines import Lines
 from oncron._engine.logform import log_form
 from oncron._engine.process import Process
 from oncron._engine.spec import Execution, TaskSpec
@@ -219,6 +220,7 @@ class _Attempt:
                 with execution.lock:
                     execution.progress = message.progress or execution.progress
                     execution.checkpoint = message.checkpoint or execution.checkpoint
+                    execution.lines = execution.lines if message.log is None else Lines(message.log)
                     execution.reported = False
             case wire.Ended():
                 self._ended = message

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from oncron import _defaults as limits
 from oncron._clock import boot_us
+from oncron._engine.lines import Lines
 from oncron._engine.wire import Target
 from oncron._lifecycle import Backoff, default_backoff
-from oncron._model import NewRun, Report, RunRecord
+from oncron._model import NewRun, Outcome, OutcomeKind, Report, RunRecord
 
 StopReason = Literal["timeout", "cancelled", "stopped", "lease lost", "doubt", "guard lost"]
 
@@ -117,8 +118,10 @@ class Execution:
     lock: threading.Lock = field(default_factory=threading.Lock)
     progress: str | None = None
     checkpoint: str | None = None
+    lines: Lines | None = None
+    """What it said, this time and before; None while there is nothing."""
     reported: bool = True
-    """Whether progress and checkpoint travelled already."""
+    """Whether progress, checkpoint and lines travelled already."""
     outbox: list[NewRun] = field(default_factory=list[NewRun])
     outbox_bytes: int = 0
     """The size of its arguments."""
@@ -191,4 +194,48 @@ class Execution:
             if self.reported:
                 return None
             self.reported = True
-            return Report(run_id=self.run.id, token=self.run.token, progress=self.progress, checkpoint=self.checkpoint)
+            return Report(
+                run_id=self.run.id,
+                token=self.run.token,
+                progress=self.progress,
+                checkpoint=self.checkpoint,
+                log=self.log,
+            )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything for `report` to tell, told or not."""
+        return self.progress is not None or self.checkpoint is not None or self.lines is not None
+
+    @property
+    def log(self) -> str | None:
+        return None if self.lines is None else self.lines.text
+
+    def write(self, text: str) -> None:
+        """From any thread: keep a line with the run."""
+        with self.lock:
+            self._write(text)
+            self.reported = False
+
+    def say_which_attempt(self) -> None:
+        """That it begins again. Of a worker that was killed this line is all that tells."""
+        if self.run.attempt > 1:
+            with self.lock:
+                self._write(f"attempt {self.run.attempt} began on {self.run.worker}")
+
+    def say_how_it_ended(self, outcome: Outcome) -> None:
+        """Of what was entered and did not succeed."""
+        if not self.started or outcome.kind is OutcomeKind.SUCCEEDED:
+            return
+        what, again = outcome.kind.value, ""
+        if outcome.kind in (OutcomeKind.RETRY, OutcomeKind.RELEASED):
+            what = "failed" if outcome.error else "was given back"
+            again = f"; again in {outcome.delay / limits.SECOND:.1f} s" if outcome.delay else ""
+        why = f": {outcome.reason}" if outcome.reason and outcome.reason != what else ""
+        with self.lock:
+            self._write(f"attempt {self.run.attempt} on {self.run.worker} {what}{why}{again}")
+
+    def _write(self, text: str) -> None:
+        if self.lines is None:
+            self.lines = Lines(self.run.log)
+        self.lines.add(self.store_now(), text)

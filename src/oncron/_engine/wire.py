@@ -82,10 +82,11 @@ class Started(Message, frozen=True, kw_only=True):
 
 
 class Said(Message, frozen=True, kw_only=True):
-    """The newest progress and checkpoint; None for no news."""
+    """The newest progress, checkpoint and lines; None for no news."""
 
     progress: str | None = None
     checkpoint: str | None = None
+    log: str | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -236,8 +236,12 @@ class Worker:
 
     def _record(self, outcome: Outcome) -> None:
         execution = self.executions.get(outcome.run_id)
-        if execution is not None and outcome.then is None and (then := execution.follower) is not None:
-            outcome = replace(outcome, then=then)
+        if execution is not None:
+            execution.say_how_it_ended(outcome)
+            if execution.lines is not None:
+                outcome = replace(outcome, log=execution.log)
+            if outcome.then is None and (then := execution.follower) is not None:
+                outcome = replace(outcome, then=then)
         self.endings.record(outcome)
 
     def _let_go(self, execution: Execution) -> None:

@@ -296,6 +296,8 @@ def _show_run(run: RunRecord, waits: str | None, now: int, as_json: bool) -> Non
         *([("result", _text(run.result))] if run.result is not None else []),
     ]
     render.fields(pairs)
+    if run.log:
+        render.lines(["", *_text(run.log).split("\n")])
     if run.error:
         render.lines(["", *run.error.rstrip().split("\n")])
 

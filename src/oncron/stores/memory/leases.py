@@ -168,6 +168,7 @@ class Leases(Tables):
                 run,
                 progress=run.progress if report.progress is None else report.progress,
                 checkpoint=run.checkpoint if report.checkpoint is None else report.checkpoint,
+                log=run.log if report.log is None else report.log,
             )
         )
 

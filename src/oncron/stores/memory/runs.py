@@ -101,6 +101,7 @@ class Runs(Leases, Locks):
             reason=outcome.reason,
             progress=run.progress if outcome.progress is None else outcome.progress,
             checkpoint=run.checkpoint if outcome.checkpoint is None else outcome.checkpoint,
+            log=run.log if outcome.log is None else outcome.log,
         )
 
     def _effective_kind(self, run: RunRecord, outcome: Outcome) -> OutcomeKind:

@@ -170,6 +170,7 @@ class RedisStore(Reads, QueueSteps, NoTransactions, NoGuards):
                     "token": str(said.token),
                     "progress": said.progress,
                     "checkpoint": said.checkpoint,
+                    "log": said.log,
                 }
                 for said in reports
             ],

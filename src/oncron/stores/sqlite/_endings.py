@@ -80,6 +80,7 @@ def _noted(run: RunRecord, outcome: Outcome) -> RunRecord:
         reason=outcome.reason,
         progress=run.progress if outcome.progress is None else outcome.progress,
         checkpoint=run.checkpoint if outcome.checkpoint is None else outcome.checkpoint,
+        log=run.log if outcome.log is None else outcome.log,
     )
 
 

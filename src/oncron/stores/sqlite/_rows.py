@@ -47,7 +47,7 @@ def run_values(run: RunRecord) -> tuple[Any, ...]:
 _CHANGING = attrgetter(
     "state", "due_at", "started_at", "ended_at", "attempt", "given_back", "releases", "retry_delay", "worker", "token",
     "outcome", "claim_id", "opening", "serial", "parked", "cancel_requested", "result", "error", "reason", "progress",
-    "checkpoint", "id",
+    "checkpoint", "log", "id",
 )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def heartbeat(
         queues=None if worker.queues is None else json.dumps(worker.queues),
         skew=worker.skew,
     )
-    step.each("worker.report", [(r.progress, r.checkpoint, r.run_id, r.token, worker.id) for r in reports])
+    step.each("worker.report", [(r.progress, r.checkpoint, r.log, r.run_id, r.token, worker.id) for r in reports])
     mine = {(run_id, token): stop for run_id, token, stop in step.rows("worker.holds", worker=worker.id)}
     listed_by_worker = set(held)
     strays = [run_id for run_id, token in mine if (run_id, token) not in listed_by_worker]

@@ -221,7 +221,7 @@ insert into {ns}_runs (seq, {columns}) values (?, {marks});
 update {ns}_runs
 set state = ?, due_at = ?, started_at = ?, ended_at = ?, attempt = ?, given_back = ?, releases = ?,
     retry_delay = ?, worker = ?, token = ?, outcome = ?, claim_id = ?, opening = ?, serial = ?, parked = ?,
-    cancel_requested = ?, result = ?, error = ?, reason = ?, progress = ?, checkpoint = ?
+    cancel_requested = ?, result = ?, error = ?, reason = ?, progress = ?, checkpoint = ?, log = ?
 where id = ?;
 
 -- name: claim.next_queue
@@ -308,8 +308,8 @@ on conflict (id) do update set
 select id, token, cancel_requested from {ns}_runs where state = 'running' and worker = :worker;
 
 -- name: worker.report
--- (progress, checkpoint, id, token, worker): what a running run says of itself, while the token is current.
-update {ns}_runs set progress = coalesce(?, progress), checkpoint = coalesce(?, checkpoint)
+-- (progress, checkpoint, log, id, token, worker): what a running run says of itself, while the token is current.
+update {ns}_runs set progress = coalesce(?, progress), checkpoint = coalesce(?, checkpoint), log = coalesce(?, log)
 where id = ? and token = ? and worker = ? and state = 'running';
 
 -- name: worker.leave

@@ -43,7 +43,7 @@ begin
         -- row as locked: a cancel request may have come between.
         update runs r
         set (outcome, state, ended_at, parked, worker, due_at, retry_delay, given_back, releases, result, error, reason,
-             progress, checkpoint) = (
+             progress, checkpoint, log) = (
             select k.kind, case when again then 'pending' else k.kind end, case when again then null else v_now end,
                 r.parked and again, case when again then null else r.worker end,
                 case when again then v_now + o.delay else r.due_at end,
@@ -52,19 +52,23 @@ begin
                     when k.kind = 'released' then (r.releases < 10)::int else (not o.spend_attempt)::int end,
                 case k.kind when 'released' then r.releases + 1 when 'retry' then 0 else r.releases end,
                 case when again then r.result else o.result end, o.error, o.reason,
-                coalesce(o.progress, r.progress), coalesce(o.checkpoint, r.checkpoint)
+                coalesce(o.progress, r.progress), coalesce(o.checkpoint, r.checkpoint), coalesce(o.log, r.log)
             from (select effective_kind(o.kind, r) as kind) k
             cross join lateral (select k.kind in ('retry', 'released')) x(again))
-        from jsonb_to_recordset(p_outcomes) as o(
+        from rows from (jsonb_to_recordset(p_outcomes) as (
             run_id uuid, token bigint, kind text, result text, error text, reason text, delay bigint,
-            retry_delay bigint, spend_attempt boolean, progress text, checkpoint text)
+            retry_delay bigint, spend_attempt boolean, progress text, checkpoint text, log text)) with ordinality as o(
+            run_id, token, kind, result, error, reason, delay, retry_delay, spend_attempt, progress, checkpoint, log,
+            place)
         where r.id = any(array[o.run_id]) and r.token = o.token and r.token > 0 and r.outcome is null
-        returning r.id, r.token, r.schedule, r.serial, r.ended_at is null as again, r.outcome as kind, o.kind as asked
+        returning r.id, r.token, r.schedule, r.serial, r.ended_at is null as again, r.outcome as kind, o.kind as asked,
+            o.place
     )
     select coalesce(array_agg(id), '{}'), coalesce(array_agg(id) filter (where kind <> asked), '{}'),
         coalesce(array_agg(id) filter (where serial and not again), '{}'),
         coalesce(array_agg(distinct schedule) filter (where serial and not again), '{}'),
-        jsonb_object_agg(id || ' ' || token, kind = 'succeeded') filter (where p_enqueue is not null and not again)
+        jsonb_agg(json_build_array(id || ' ' || token, kind = 'succeeded') order by place)
+            filter (where p_enqueue is not null and not again)
     into v_done, v_surprising, v_freeing, v_places, v_ended
     from done;
 
@@ -114,17 +118,18 @@ language sql immutable as $$
                 else p_asked end
 $$;
 
--- What is written after these ends, {"run id token": whether it succeeded}, of p_enqueue, in its order: not what
+-- What is written after these ends, [["run id token", whether it succeeded]], of p_enqueue, in their order: not what
 -- names a schedule or a batch that is not there.
 create or replace function followers(p_enqueue jsonb, p_ended jsonb, p_schedules text[], p_batches text[]) returns jsonb
 language plpgsql volatile as $$
 begin
     return (
-        select coalesce(jsonb_agg(n.run order by n.place), '[]')
-        from jsonb_each(p_ended) o
-        cross join lateral jsonb_array_elements(coalesce(p_enqueue->o.key, p_enqueue->split_part(o.key, ' ', 1), '[]'))
+        select coalesce(jsonb_agg(n.run order by o.place, n.place), '[]')
+        from jsonb_array_elements(p_ended) with ordinality as o(ended, place)
+        cross join lateral jsonb_array_elements(
+            coalesce(p_enqueue->(o.ended->>0), p_enqueue->split_part(o.ended->>0, ' ', 1), '[]'))
             with ordinality as n(run, place)
-        where (o.value = 'true' or n.run ? 'then')
+        where (o.ended->1 = 'true' or n.run ? 'then')
             and (n.run->>'schedule' is null or n.run->>'schedule' = any(p_schedules))
             and (n.run->>'batch' is null or n.run->>'batch' = any(p_batches)));
 end $$;

@@ -23,8 +23,9 @@ begin
     if jsonb_array_length(p_reports) > 0 then
         -- What another step holds locked at this moment goes without: progress comes again.
         update runs r
-        set progress = coalesce(p.progress, r.progress), checkpoint = coalesce(p.checkpoint, r.checkpoint)
-        from jsonb_to_recordset(p_reports) as p(run_id uuid, token bigint, progress text, checkpoint text)
+        set progress = coalesce(p.progress, r.progress), checkpoint = coalesce(p.checkpoint, r.checkpoint),
+            log = coalesce(p.log, r.log)
+        from jsonb_to_recordset(p_reports) as p(run_id uuid, token bigint, progress text, checkpoint text, log text)
         where r.id = any(array[p.run_id]) and r.id = any(array(
             select f.id from runs f where f.id in (select (q->>'run_id')::uuid from jsonb_array_elements(p_reports) q)
             order by f.id for no key update skip locked))

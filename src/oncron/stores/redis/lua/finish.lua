@@ -80,6 +80,7 @@ local function finish_one(outcome)
     local kind = effective_kind(run, outcome)
     run.error, run.reason = outcome.error, outcome.reason
     run.progress, run.checkpoint = outcome.progress or run.progress, outcome.checkpoint or run.checkpoint
+    run.log = outcome.log or run.log
     if kind == 'retry' or kind == 'released' then
         return put_back(run, outcome, kind)
     end

@@ -3,7 +3,7 @@
 -- heartbeat: extends the worker's lease, and with it all that it holds (G8).
 --
 -- args     worker (WorkerRecord), lease_for, held [{run_id, token (text)}], reports [{run_id, token, progress,
---          checkpoint}]
+--          checkpoint, log}]
 -- returns  {now, lease_until, lost [id], cancel [id]}, then the records of the strays
 
 local me = args.worker.id
@@ -29,6 +29,7 @@ for _, report in ipairs(args.reports) do
         local run = load(report.run_id)
         if run then
             run.progress, run.checkpoint = report.progress or run.progress, report.checkpoint or run.checkpoint
+            run.log = report.log or run.log
             save(run)
         end
     end
