@@ -33,8 +33,9 @@ def _line(level: int, msg: object, args: tuple[object, ...], error: Any) -> str:
     return "\n".join(filter(None, (f"{logging.getLevelName(level)} {text}", _traceback(error))))
 
 
-def _traceback(error: Any) -> str:
-    """Of what `exc_info` may be: True, an exception, or a triple."""
-    candidates = error if isinstance(error, tuple) else (sys.exc_info()[1] if error is True else error,)
-    found = next((each for each in cast("tuple[object, ...]", candidates) if isinstance(each, BaseException)), None)
-    return "" if found is None else "".join(traceback.format_exception(found)).rstrip()
+def _traceback(error: object) -> str:
+    """Of what `exc_info` may be: True or 1, an exception, or a triple."""
+    found = sys.exc_info()[1] if isinstance(error, int) and error else error
+    if isinstance(found, tuple):
+        found = cast("tuple[object, ...]", found)[1]
+    return "".join(traceback.format_exception(found)).rstrip() if isinstance(found, BaseException) else ""
