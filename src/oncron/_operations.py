@@ -265,7 +265,7 @@ class Operations:
 
     async def stats(self) -> Stats:
         """The store at a glance, as of now. Raises StoreError."""
-        return stats_of(await self._desk.ask(lambda store: store.stats()))
+        return await self._desk.ask(_stats)
 
     def batch(
         self,
@@ -431,3 +431,7 @@ async def _runs(store: ReadableStore, where: RunFilter) -> list[RunRecord]:
     if where.before is not None:
         await _run(store, where.before)
     return await store.runs(where)
+
+
+async def _stats(store: ReadableStore) -> Stats:
+    return stats_of(await store.stats(), await store.queues())

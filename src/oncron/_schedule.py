@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,8 +10,10 @@ from typing import Any
 from oncron import triggers
 from oncron._cipher import readable
 from oncron._clock import from_us, from_us_if
+from oncron._groups import QueueRecord
 from oncron._json import loads
 from oncron._model import Missed, Overlap, ScheduleRecord, Stats as StatsRecord, Status, WorkerRecord
+from oncron._queue import Queue
 from oncron.errors import InvalidTrigger
 
 
@@ -191,15 +193,18 @@ class Stats:
     overdue: int
     """Active schedules whose next tick is more than a minute past: 0 while anybody fires."""
     workers: tuple[Worker, ...]
+    queues: tuple[Queue, ...]
+    """How many runs wait where: those with open runs and those that are paused, by name."""
 
 
-def stats_of(record: StatsRecord) -> Stats:
+def stats_of(record: StatsRecord, queues: Sequence[QueueRecord]) -> Stats:
     return Stats(
         at=from_us(record.now),
         schedules=record.schedules,
         runs=record.runs,
         overdue=record.overdue,
         workers=tuple(Worker(worker) for worker in record.workers),
+        queues=tuple(map(Queue, queues)),
     )
 
 

@@ -157,7 +157,8 @@ async def _timed(work: Callable[[], Awaitable[object]]) -> int:
 
 
 async def _count(app: Oncron, state: str) -> int:
-    return (await app.stats()).runs.get(state, 0)
+    stats = await app._desk.ask(lambda store: store.stats())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return stats.runs.get(state, 0)
 
 
 async def _now(app: Oncron) -> int:

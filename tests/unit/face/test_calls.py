@@ -359,6 +359,7 @@ async def test_stats_tell_the_store_at_a_glance(app: Oncron, add: Any) -> None:
     await app.put_schedule("s", every(hours=1), add, args={"a": 1})
     stats = await app.stats()
     assert (stats.runs["pending"], stats.schedules["active"], stats.overdue, stats.workers) == (1, 1, 0, ())
+    assert [(queue.name, queue.ready) for queue in stats.queues] == [("default", 1)]
 
 
 async def test_a_store_that_cannot_be_reached_is_said_by_name(
