@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from oncron import Oncron, cron, daily, every, weekly
 from oncron._clock import SECOND, wall_us
 from oncron._engine.lines import Lines
@@ -276,8 +278,11 @@ async def _around(store: ReadableStore, now: int) -> None:
     spec = ClaimSpec(claim_id=new_id(), worker="web-1:417", limit=21, lease_for=LEASE, tasks=("render",))
     for place, run in enumerate((await store.claim(spec, now=now - 58 * MINUTE)).runs):
         kind = OutcomeKind.FAILED if place == 7 else OutcomeKind.SUCCEEDED
-        end = Outcome(run_id=run.id, token=run.token, kind=kind, error=TRACEBACK if place == 7 else None)
-        await store.finish([end], now=now - 57 * MINUTE + place * SECOND)
+        ended_at = now - 57 * MINUTE + place * SECOND
+        end = Outcome(run_id=run.id, token=run.token, kind=kind)
+        if kind is OutcomeKind.FAILED:
+            end = replace(end, error=TRACEBACK, log=_log(run, ended_at, "SupplierDown: 503 after 4 attempts"))
+        await store.finish([end], now=ended_at)
     await store.acquire("leader:cache-warmer", owner="web-2:427", lease_for=HOUR)
 
 
