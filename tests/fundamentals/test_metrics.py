@@ -51,3 +51,29 @@ async def test_a_queue_that_nobody_serves_shows_its_age(replica: Callable[[], On
     age = registry.get_sample_value("oncron_queue_age_seconds", {"queue": "bulk"})
     assert age is not None
     assert 0 <= age < 15
+
+
+async def test_how_many_slots_are_taken_is_told(replica: Callable[[], Oncron]) -> None:
+    app = replica()
+    begun, may_end = asyncio.Semaphore(0), asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        begun.release()
+        await may_end.wait()
+
+    registry = metrics.register(app, CollectorRegistry()).registry
+
+    def slots() -> tuple[float | None, float | None]:
+        return registry.get_sample_value("oncron_slots_busy"), registry.get_sample_value("oncron_slots")
+
+    assert slots() == (0, 0)
+    async with app:
+        runs = [await work.enqueue() for _ in range(3)]
+        for _ in runs:
+            await asyncio.wait_for(begun.acquire(), 15)
+        assert slots() == (3, 10)
+        may_end.set()
+        for run in runs:
+            await run.wait(15)
+    assert slots() == (0, 0)

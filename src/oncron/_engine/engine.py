@@ -233,6 +233,13 @@ class Engine:
         """Runs whose threads did not return by the end of `stop`."""
         return [] if self._replica is None else self._replica.worker.unfinished
 
+    @property
+    def slots(self) -> tuple[int, int]:
+        """How many of this worker's slots are taken, of how many; none while it executes nothing."""
+        if self._replica is None or not self.running:
+            return 0, 0
+        return self._replica.worker.slots
+
     # --- hearing and telling ----------------------------------------------------------
 
     def now_us(self) -> int:

@@ -102,6 +102,11 @@ class Worker:
         return [(run_id, execution.run.token) for run_id, execution in self.executions.items()]
 
     @property
+    def slots(self) -> tuple[int, int]:
+        """Taken, of all. A replica that only schedules has none."""
+        return len(self.executions), self._settings.concurrency if self._tasks else 0
+
+    @property
     def free(self) -> int:
         return max(0, self._settings.concurrency - len(self.executions) - self._reserved)
 

@@ -141,6 +141,9 @@ class Collector:
         engine = _inside(self._app)._life.engine
         skew = (wall_us() - engine.now_us()) / SECOND
         yield _gauge("oncron_clock_skew_seconds", "This machine's clock minus the store's.", skew)
+        busy, slots = engine.slots
+        yield _gauge("oncron_slots", "Runs that this replica may execute at once.", slots)
+        yield _gauge("oncron_slots_busy", "Runs that it holds.", busy)
         if readings is not None:
             yield from _of_store(readings)
             yield from _of_schedules(readings, self._successes)
