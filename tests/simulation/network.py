@@ -39,6 +39,8 @@ class Link:
         self._loop, self._store, self._weather, self._chance = loop, store, weather, chance
         self.cut = False
         """While it is cut nothing arrives at either end."""
+        self.locked = False
+        """While it is, somebody holds the store's write lock: writes wait, reads are answered."""
         self.calls: dict[str, int] = {}
         self.fates: dict[str, list[str]] = {}
         """By method, what becomes of its next calls: "well", "refused", "lost" (its answer), "bug" (it raises what
@@ -95,6 +97,9 @@ class Link:
         return self._weather.latency // 8 + self._chance.randrange(self._weather.latency + 1)
 
     def _commit(self, name: str, args: Any, options: Any, answer: Any, back: int, lost: bool) -> None:
+        if self.locked and name in WRITES:
+            self._loop.at(self._chance.randrange(100_000), self._commit, name, args, options, answer, back, lost)
+            return
         try:
             value = driven(getattr(self._store, name)(*args, **options))
         except OncronError as error:
@@ -120,6 +125,7 @@ class Link:
                 yield
 
 
+WRITES = frozenset({"fire", "claim", "heartbeat", "finish", "reap", "enqueue", "declare", "prune", "leave"})
 METHODS = [
     name
     for name in sorted(dir(ReadableStore))

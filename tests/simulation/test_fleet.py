@@ -10,7 +10,7 @@ from oncron._engine import registrar, scheduler
 from oncron._engine.shards import Shards
 from oncron._model import Definition, GapReason, Missed, NewRun, Overlap, RunState, new_run_id
 from oncron.triggers import Trigger, cron, daily, every
-from tests.simulation.fleet import Fleet, fleet_in_virtual_time
+from tests.simulation.fleet import Fleet, fleet_in_virtual_time, quick
 from tests.simulation.network import Weather
 from tests.simulation.oracle import WatchedStore
 from tests.simulation.world import SECOND, START, passes
@@ -211,14 +211,17 @@ def test_G8_a_store_outage_longer_than_a_lease_is_no_massacre() -> None:
 
 
 def after_many_cuts(store: type[WatchedStore] = WatchedStore) -> Fleet:
-    """A line is cut for two leases, again and again, at every phase of the heartbeat; the others take over at once."""
+    """A line is cut for two leases, again and again, at every phase of the heartbeat; the others, which write all the
+    time, take over at once."""
 
     async def long(_execution: object, _chance: object) -> None:
         await passes(10_000)
 
     lease = 3 * SECOND
-    with fleet_in_virtual_time(lease_for=lease, bodies={"long": long}, concurrency=40, store=store) as fleet:
+    bodies = {"long": long, "quick": quick}
+    with fleet_in_virtual_time(lease_for=lease, bodies=bodies, concurrency=40, store=store) as fleet:
         fleet.definitions = [scheduled(f"s{k}", cron("1 0 * * *"), "long", retries=1000) for k in range(12)]
+        fleet.definitions += [scheduled(f"q{k}", every(seconds=1), "quick") for k in range(12)]
         fleet.boot()
 
         async def story() -> None:

@@ -7,7 +7,8 @@ a silence, whatever the reason (a store that is away, a process that was stopped
 that slept), and not by one failed call among others that were answered: on a line that loses
 every twentieth call nothing would ever be taken over. A store that answers and lets nobody
 write (its disk is full) keeps the others from renewing as a silent one does, so it is no
-contact either.
+contact either. Nor is one that lets writes wait (somebody holds its lock): they succeed in the
+end, so this shows only in when the last one did.
 """
 
 from __future__ import annotations
@@ -102,16 +103,19 @@ class Door:
         self._renewed_at = boot_us()
         self._unrenewed_since: int | None = None
         """When the first heartbeat was sent that failed, with none since that succeeded."""
+        self._writing_since = self._wrote_at = boot_us() - silence - 1
 
     async def write(self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int = limits.CALL_DEADLINE) -> T:
-        """A call that writes, and may fail while reads are answered."""
+        """A call that writes, and may fail or wait while reads are answered."""
         try:
-            return await self(work, deadline=deadline)
+            answer = await self(work, deadline=deadline)
         except StoreUnavailable:
             # Not after each failure: an answer makes loops that failed start again at once.
             if self._unrenewed_since is None and boot_us() - self._renewed_at > self._silence // 4:
                 self.renew_now()
             raise
+        self._wrote()
+        return answer
 
     async def renew(self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int) -> T:
         """A heartbeat: as this replica's, so go the others'."""
@@ -122,11 +126,23 @@ class Door:
             if self._unrenewed_since is None and sent >= self._renewed_at:
                 self._unrenewed_since = sent
             raise
+        self._wrote()
         self._renewed_at = boot_us()
         if self._nobody_renews():
             self.contact_since = self._renewed_at
         self._unrenewed_since = None
         return answer
+
+    def _wrote(self) -> None:
+        before, self._wrote_at = self._wrote_at, boot_us()
+        if self._wrote_at - before > self._silence:
+            self._writing_since = self._wrote_at
+
+    def writes_for(self) -> int | None:
+        """How long writes have been getting through one after the other; None if there was none lately, and a
+        heartbeat has to find out."""
+        now = boot_us()
+        return None if now - self._wrote_at > self._silence else now - self._writing_since
 
     def _nobody_renews(self) -> bool:
         return self._unrenewed_since is not None and boot_us() - self._unrenewed_since > self._silence

@@ -142,11 +142,12 @@ class Keeper:
         """While nothing is held there is nothing to watch: sleep until something is."""
         if not self._worker.executions:
             await self._worker.busy.wait()
-            if self._due is None:
-                # What was claimed renewed the lease. A replica that is busy for moments, again and again, must not
-                # ask at each of them, and must not put its heartbeat off at each either.
-                self._due = self._a_third_gone
-                self._sooner.set()
+        if self._due is None:
+            # What was claimed renewed the lease. A replica that is busy for moments, again and again, must not
+            # ask at each of them, and must not put its heartbeat off at each either. Looked at each time: it may
+            # have been idle only for the moment in which a heartbeat was answered.
+            self._due = self._a_third_gone
+            self._sooner.set()
         await wait_us(self._worker.quiet, step)
 
     def _look_at_clocks(self) -> None:

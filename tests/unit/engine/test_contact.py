@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from oncron._clock import SECOND
+from oncron._engine.door import Door
 from oncron._engine.spec import Execution
 from oncron.errors import StoreUnavailable
 from oncron.triggers import every
@@ -71,6 +73,37 @@ def test_what_was_held_when_the_disk_was_full_for_longer_than_a_lease_is_taken_f
         assert one.heard(run_id) == ["claimed", "started", "succeeded"]
         assert one.run_of(run_id).attempt == 1
         one.is_well()
+
+
+def attempts_with_all_kept_from_writing(seconds: float, phase: float = 0) -> int:
+    """Of a run that one of three replicas holds meanwhile. Writes wait and succeed in the end: a replica that had
+    nothing to write has noticed nothing."""
+
+    async def long(_execution: Execution) -> None:
+        await passes(120)
+
+    with one_replica(long, replicas=3, specs={"send": {"on_doubt": "continue"}}) as one:
+        run_id = one.enqueue()
+        one.passes(20 + phase)
+        for replica in one.fleet.replicas:
+            replica.link.locked = True
+        one.passes(seconds)
+        for replica in one.fleet.replicas:
+            replica.link.locked = False
+        one.passes(120)
+        one.is_well()
+        return one.run_of(run_id).attempt
+
+
+@pytest.mark.parametrize("phase", range(0, 50, 7))
+@pytest.mark.parametrize("seconds", [11, 14, 15, 16, 25])
+def test_what_was_held_while_somebody_kept_all_from_writing_is_taken_from_nobody(seconds: int, phase: int) -> None:
+    assert attempts_with_all_kept_from_writing(seconds, phase / 10) == 1
+
+
+def test_a_reaper_that_does_not_ask_whether_writes_get_through_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Door, "writes_for", lambda _self: 3600 * SECOND)
+    assert attempts_with_all_kept_from_writing(25) > 1
 
 
 def test_two_outages_far_apart_are_told_at_once_and_so_are_their_ends() -> None:

@@ -266,6 +266,16 @@ def test_a_replica_that_is_busy_for_moments_beats_as_one_that_is_busy_all_the_ti
         assert 9 <= one.link.calls["heartbeat"] - before <= 15
 
 
+def test_a_replica_that_was_idle_only_while_a_heartbeat_was_answered_beats_on() -> None:
+    with one_replica(slow) as one:
+        one.enqueue()
+        one.passes(1)
+        before = one.link.calls["heartbeat"]
+        one.engine._replica._keeper._due = None  # as a heartbeat leaves it that finds nothing held
+        one.passes(20)
+        assert one.link.calls["heartbeat"] - before >= 3
+
+
 def test_a_worker_never_holds_more_than_its_slots() -> None:
     with one_replica(slow, concurrency=3) as one:
         for _ in range(10):
