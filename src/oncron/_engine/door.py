@@ -104,6 +104,7 @@ class Door:
         self._unrenewed_since: int | None = None
         """When the first heartbeat was sent that failed, with none since that succeeded."""
         self._writing_since = self._wrote_at = boot_us() - silence - 1
+        self._reset_at = boot_us()
 
     async def write(self, work: Callable[[ReadableStore], Awaitable[T]], *, deadline: int = limits.CALL_DEADLINE) -> T:
         """A call that writes, and may fail or wait while reads are answered."""
@@ -226,7 +227,10 @@ class Door:
     async def _failed(self, error: StoreError, sent: int) -> None:
         if type(error) is StoreError:
             return  # it answers: it refuses what was handed in
-        if isinstance(error, StoreUnavailable):
+        if isinstance(error, StoreUnavailable) and sent >= self._reset_at:
+            # Once for all that were on the way: the second one would leave the fresh connection, and those that are
+            # on their way over it would fail, and leave the next one, for as long as calls take longer than retries.
+            self._reset_at = boot_us()
             await self.store.reset()
         self._failed_at = boot_us()
         if self.up and sent >= self.last_contact:  # not what was asked before others were answered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -93,6 +94,31 @@ def test_a_call_that_takes_too_long_fails_leaves_its_connection_and_tells_once()
         assert told == [False, True]
         assert resets == 2
         assert loop.now_us - START == 7 * SECOND
+
+
+def test_calls_that_fail_together_leave_their_connection_once() -> None:
+    """Else those that are repeated on the fresh one would be broken off by those that fail later, and so on."""
+
+    async def story() -> list[int]:
+        store: Any = Silent()
+        door, resets = Door(store, lambda *_: None), list[int]()
+
+        async def broken(_store: object) -> None:
+            await passes(0.5)
+            raise StoreUnavailable("connection reset")
+
+        async def call(after: float, deadline: int) -> None:
+            await passes(after)
+            with pytest.raises(StoreUnavailable):
+                await door(broken, deadline=deadline)
+            resets.append(store.resets)
+
+        # The second one is sent before the first one failed, and fails after it; the third one is sent afterwards.
+        await asyncio.gather(call(0, SECOND), call(0.4, SECOND), call(0.6, SECOND))
+        return resets
+
+    with virtual_time(0) as loop:
+        assert loop.run_until_complete(story()) == [1, 1, 2]
 
 
 def test_persisting_repeats_until_it_succeeds_or_the_time_is_up() -> None:
